@@ -2,7 +2,6 @@ package mask
 
 import (
 	"github.com/gpurun/gpurun/launcher/lazy"
-	"slices"
 	"strings"
 )
 
@@ -38,15 +37,16 @@ const (
 // mixedText is a form for the hook, which does not know the names of Secret: what has letters and digits.
 const mixedText = `(?i)(?:\b|_)(?:token|secret|credentials?)\\*["']?\]?\s*[:=]\s*\\*["']?([a-z][\w+/=.\-]*[0-9][\w+/=.\-]{2,}|[0-9]+[a-z][\w+/=.\-]{2,})`
 
-// Rules are the rules as the hook gets them: patterns by name, and the words of which one is in every text with a secret.
+// Rules are the rules as the hook gets them: patterns by name, and the words of which one is in every text that a
+// pattern finds something in.
 func Rules() map[string]any {
-	forms, hints := []string{huggingText, mixedText}, slices.Concat(certainHints, []string{"://", "hf_"})
+	forms := []any{[]any{huggingText, []string{"hf_"}}, []any{mixedText, []string{"token", "secret", "credential"}}}
 	for _, s := range shapes {
-		forms, hints = append(forms, s.text), append(hints, s.hints...)
+		forms = append(forms, []any{s.text, s.hints})
 	}
 	return map[string]any{
 		"text": certainText, "name": wholeName, "quoted": quotedText, "scheme": schemeText, "header": `(?i)^(?:` + headerWords + `)$`, "params": headerText, "line": lineText,
-		"word": wordText, "end": endText, "harmless": harmlessText, "variable": variableText, "forms": forms, "hints": hints, "address": userinfoText, "mask": Mask,
+		"word": wordText, "end": endText, "harmless": harmlessText, "variable": variableText, "forms": forms, "hints": certainHints, "address": userinfoText, "mask": Mask,
 	}
 }
 
@@ -65,7 +65,7 @@ var (
 )
 
 // certainHints are in every text with such a name, in small letters.
-var certainHints = []string{"pass", "key", "token", "secret", "authorization", "cookie", "x-"}
+var certainHints = []string{"passw", "passp", "passc", "pass_", "pass.", "pass-", "key", "token", "secret", "authorization", "cookie", "x-"}
 
 // Certain reports whether any value of a name is a secret.
 func Certain(name string) bool {

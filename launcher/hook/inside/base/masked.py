@@ -17,12 +17,12 @@ class Masked:
         import re
 
         if (name, at) not in self.compiled:
-            text = self.own[name] if at is None else self.own[name][at]
+            text = self.own[name] if at is None else self.own[name][at][0]
             self.compiled[name, at] = re.compile(text, getattr(re, "ASCII", 0))
         return self.compiled[name, at]
 
     def suspect(self, text):
-        """Return whether a text has a word that every text with a secret has."""
+        """Return whether a text has a word that every name of a secret has."""
         small = text.lower()
         return any([hint in small for hint in self.own["hints"]])
 
@@ -42,11 +42,16 @@ class Masked:
     def text(self, text):
         for value in self.values:
             text = text.replace(value, self.mask)
-        if not self.suspect(text):
+        small = text.lower()
+        if "://" in small:
+            text = self.pattern("address").sub(lambda m: m.group(0).split("://")[0] + "://" + self.mask + "@", text)
+        for i, (_, hints) in enumerate(self.own["forms"]):
+            for hint in hints:
+                if hint in small:
+                    text = self.pattern("forms", i).sub(self.form, text)
+                    break
+        if not self.suspect(small):
             return text
-        text = self.pattern("address").sub(lambda m: m.group(0).split("://")[0] + "://" + self.mask + "@", text)
-        for i in range(len(self.own["forms"])):
-            text = self.pattern("forms", i).sub(self.form, text)
         done, parts = 0, []
         for match in self.pattern("text").finditer(text):
             if match.start() < done:

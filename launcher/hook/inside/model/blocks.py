@@ -134,8 +134,10 @@ def in_stage(stage, path, least):
     return found
 
 
+@listed.kept
 def weight(module):
-    return sum(p.numel() for p in module.parameters()) if any(True for _ in module.parameters()) else 0
+    """Return the elements of a module's parameters."""
+    return sum(p.numel() for p in listed.parameters(module))
 
 
 def across(rows, path):

@@ -36,7 +36,9 @@ def recording(torch):
     """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the hook then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
-    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None) or compiling
+    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    if compiles is None:  # before 2.1; before 2.0 there is nothing that compiles
+        compiles = compiling if hasattr(torch, "compile") else bool
     tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
     cuda = torch.cuda
     if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
@@ -58,17 +60,20 @@ def recording(torch):
 @listed.kept
 def of_modules(root):
     scripted = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
-    for path, module in root.named_modules():
+    for module in listed.modules(root):
         kind, own = type(module), module.__dict__.get("forward")
-        what = "the model" if module is root or path == "module" else path
+        why = ""
         if isinstance(module, scripted) or isinstance(own, scripted):
-            return what + " is a TorchScript module"
-        if is_compiled(module, own):
-            return what + " is compiled by torch.compile"
-        if "graphed" in getattr(own, "__qualname__", ""):
-            return what + " runs as CUDA graphs"
-        if is_quantised(kind):
-            return "%s is quantised (%s)" % (what, kind.__name__)
+            why = "is a TorchScript module"
+        elif is_compiled(module, own):
+            why = "is compiled by torch.compile"
+        elif "graphed" in getattr(own, "__qualname__", ""):
+            why = "runs as CUDA graphs"
+        elif is_quantised(kind):
+            why = "is quantised (%s)" % kind.__name__
+        if why:
+            path = next((path for path, each in root.named_modules() if each is module), "")
+            return "%s %s" % (path if path not in ("", "module") else "the model", why)
     return ""
 
 

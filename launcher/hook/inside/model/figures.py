@@ -86,7 +86,7 @@ def convolutional(modules, lists):
     if rolls > sum(1 for m in modules if kinds(m) & {"Linear", "Conv1D"}):
         return True
     inside = [m for each in lists for m in each["modules"]]
-    return bool(inside) and all(any(wide(m) for m in block.modules()) for block in inside)
+    return bool(inside) and all(any(wide(m) for m in listed.modules(block)) for block in inside)
 
 
 def wide(module):
@@ -110,7 +110,7 @@ def blocks(found, sizes):
     """Return the innermost lists of blocks, and the ids of the parameters that are in them."""
     lists, inside = [], set()
     for each in found:
-        own = {id(p) for m in each["modules"] for p in m.parameters()}
+        own = {id(p) for m in each["modules"] for p in listed.parameters(m)}
         lists.append({"path": each["path"], "class": each["class"], "count": each["count"], "parameters": sum(sizes.get(i, 0) for i in own)})
         inside |= own
     return lists, inside

@@ -3,6 +3,8 @@
 import functools
 import typing
 
+import torch
+
 # known: what was found, by function and model, while the first call begins; None at all other times.
 state: dict = {"known": None}
 
@@ -38,19 +40,45 @@ def kept(look: typing.Any) -> typing.Any:
     return ask
 
 
+NAMES = "modules", "named_modules", "parameters", "named_parameters", "buffers", "named_buffers", "_named_members"
+
+
+def are_plain(kinds):
+    """Return whether classes list what their modules have as PyTorch's own do: then it is listed here, which is faster."""
+    return all(getattr(kind, name, None) is getattr(torch.nn.Module, name, None) for kind in kinds for name in NAMES)
+
+
 @kept
 def modules(root):
-    return list(root.modules())
+    """Return a model's modules in the order of root.modules()."""
+    found, todo = {}, [root]
+    while todo:
+        module = todo.pop()
+        if module is not None and id(module) not in found:
+            found[id(module)] = module
+            todo += reversed(list(module._modules.values()))
+    return list(found.values()) if are_plain(set(map(type, found.values()))) else list(root.modules())
 
 
 @kept
 def parameters(root):
-    return list(root.parameters())
+    """Return a model's parameters in the order of root.parameters()."""
+    return members(root, "_parameters") if are_plain([type(root)]) else list(root.parameters())
 
 
 @kept
 def buffers(root):
-    return list(root.buffers())
+    """Return a model's buffers in the order of root.buffers()."""
+    return members(root, "_buffers") if are_plain([type(root)]) else list(root.buffers())
+
+
+def members(root, name):
+    found = {}
+    for module in modules(root):
+        for each in getattr(module, name).values():
+            if each is not None:
+                found[id(each)] = each
+    return list(found.values())
 
 
 @kept

@@ -156,6 +156,8 @@ class Walk:
             found = kinds.kind(value)
             if found == kinds.ATOM or kinds.is_internal(name):
                 continue
+            if not numbers and type(value) is tuple and kinds.ATOMS.issuperset(map(type, value)):
+                continue  # as the stride of a convolution: like a number, it changes only where the attribute is set
             if found in (kinds.TENSOR, kinds.CONTAINER):
                 self.add(places.Place(owner, name))
                 if found == kinds.TENSOR:

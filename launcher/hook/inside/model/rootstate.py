@@ -75,7 +75,7 @@ class Root:
     def is_stale(self):
         """Return whether the model has other modules, parameters or buffers than those listed."""
         root = self.root()
-        pairs = (root.modules(), self.modules), (root.parameters(), self.parameters), (root.buffers(), self.buffers)
+        pairs = (listed.modules(root), self.modules), (listed.parameters(root), self.parameters), (listed.buffers(root), self.buffers)
         return any(list(map(id, now)) != list(map(id, then)) for now, then in pairs)
 
     def before(self, size):

@@ -1,6 +1,7 @@
 # What begins when torch is imported, and how the parts of the hook are joined: what lower parts call in upper ones. The
 # parts that are imported here are read ahead.
 import functools
+import importlib
 import sys
 
 from ..base import (  # noqa: F401
@@ -82,4 +83,5 @@ def ahead():
                 hasattr(part, "read")  # to look for any name has a part run
             except Exception:
                 pass  # it fails once more where it is needed, and is reported there
+    importlib.import_module("torch.utils.checkpoint")  # which the first call looks into
     session.current.when_stepped.append(pressure.stepped)
