@@ -2,6 +2,7 @@ package hook
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -47,6 +48,13 @@ func TestChangesBesideTheOptimizer(t *testing.T) {
 		t.Run(test.kind, func(t *testing.T) {
 			t.Parallel()
 			own := changes(t, test.kind, "1", "24", false, nil)
+			if test.kind == "every fourth" {
+				// Most of these steps are only counted. Each look is at four of six parameters.
+				many := changes(t, test.kind, "1", "240", false, nil).Outside
+				if often := float64(many.Parameters) / float64(many.Steps); many.Steps > 60 || math.Abs(often-.25*4/6) > .06 {
+					t.Errorf("in 240 steps %+v", *many)
+				}
+			}
 			if own.Differs != "" || own.Outside.Steps < 8 {
 				t.Errorf("untouched: %+v %+v", own, own.Outside)
 			}

@@ -65,6 +65,24 @@ func printed(out string) string {
 }
 
 // What the hook adds to a healthy job, in processor time. Jobs with the hook and without it take turns.
+// A step of a job in which nothing goes wrong calls few of the hook's functions: each takes a microsecond or two.
+func TestHealthyStepCallsFewFunctions(t *testing.T) {
+	python := needs(t)
+	for mode, orders := range map[string]*Orders{"defaults": inPlaceOrders(), "no-in-place": {Hooks: true, Record: RecordFirst}} {
+		r := newTrial(t)
+		r.orders, r.env = *orders, []string{"OMP_NUM_THREADS=1"}
+		r.orders.Script = testdata(t, "healthy_cost.py")
+		out, errs, code := testenv.Warmed(t, r.job(t, python, r.orders.Script, "linear"))
+		var cost struct{ Calls int }
+		if err := json.Unmarshal([]byte(out), &cost); err != nil || code != 0 {
+			t.Fatalf("%v: %s%s", err, out, errs)
+		}
+		if cost.Calls == 0 || cost.Calls > 20 {
+			t.Errorf("%s: %d calls", mode, cost.Calls)
+		}
+	}
+}
+
 func BenchmarkHealthyJob(b *testing.B) {
 	python := needs(b)
 	type costs struct{ First, Step, Calls float64 }

@@ -184,6 +184,8 @@ func TestWhereMemoryRanOut(t *testing.T) {
 		{"evaluation", "evaluation", 64, 0},
 		{"evaluation_first", "evaluation", 64, 0},
 		{"later", "forward", 32, 0},
+		{"quiet_forward", "forward", 4, 0},
+		{"quiet_loss", "loss", 4, 0},
 	} {
 		t.Run(test.way, func(t *testing.T) {
 			m := measure(t, test.way, true)
@@ -217,6 +219,9 @@ func TestLongerInputIsMeasured(t *testing.T) {
 	}
 	if held := m.Longer.Forward - m.First.Forward; !near(held, 4*8*8*mib) {
 		t.Errorf("a longer forward holds %d MiB more", held/mib)
+	}
+	if m := measure(t, "quiet_longer", false); m.Longer.Longest != 5<<20 || m.Longer.Forward == 0 || m.Longer.After == 0 {
+		t.Errorf("after steps that are only counted: %+v", m.Longer)
 	}
 }
 

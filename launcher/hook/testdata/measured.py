@@ -159,6 +159,36 @@ def later():
     train(net, [big])
 
 
+def quiet():
+    """Return a model that was trained for so long that its steps are only counted, and its batch."""
+    limit(200)
+    net, batch = Deep(1), samples(1)
+    train(net, [batch] * 50)
+    return net, batch
+
+
+def filled(mib):
+    """Return what leaves the process so much of its limit."""
+    return torch.zeros((resource.getrlimit(resource.RLIMIT_DATA)[0] - data() - mib * MIB) // 4)
+
+
+def quiet_forward():
+    net, batch = quiet()
+    held = filled(6)  # noqa: F841
+    train(net, [batch])
+
+
+def quiet_loss():
+    net, batch = quiet()
+    held = filled(40)  # noqa: F841
+    train(net, [batch], loss=lambda y: sum(y.exp() * n for n in range(20)).mean())
+
+
+def quiet_longer():
+    net, _ = quiet()
+    several(net, 1, 5, 1)
+
+
 def catches():
     net = Deep()
     batches = [samples(8), samples(1), samples(1)]

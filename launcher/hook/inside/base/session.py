@@ -14,6 +14,8 @@ class Session:
         self.call: typing.Any = None  # or call(plain, root, args, kwargs), which makes the calls of the root
         self.memory: typing.Any = None  # the measurements of its memory (memory.py)
         self.steps = 0  # optimizer steps so far
+        self.quiet = 0  # optimizer steps to come that are only counted, since all before were alike and there is memory
+        self.called = False  # whether the root was called in the current one of them
         self.phase = "train"  # what the process does between two steps: train, eval or save
         self.sources: list = []  # of frameworks: functions that return the job's own step, all steps, and the latest loss; each or None
         self.repeating = False  # whether a pass is done again now
@@ -27,6 +29,7 @@ class Session:
         self.when_phase_changes: list = []  # where an evaluation begins, or a checkpoint is saved
         self.when_measured: list = []  # where the next optimizer step is to be looked at
         self.when_opening: list = []  # before the first optimizer step
+        self.when_quiet: list = []  # with nothing, after a step: each returns whether its part needs no look at the next steps
         self.when_stepped: list = []  # with the number of each optimizer step, after it
         self.when_backpropagated: list = []  # where the first backward pass begins
 

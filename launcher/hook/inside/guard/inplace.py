@@ -51,6 +51,7 @@ def first(root):
         guard.foresee = beforeloss.foresee
     for entry in orders.get("armed") or ():
         guard.arm(entry)
+    session.current.when_quiet.append(guard.quiet)
     if target is root:
         session.current.call = guard.call
     else:
@@ -106,6 +107,8 @@ class Guard:
             more = {"retain_graph": retain_graph, "create_graph": create_graph, "inputs": inputs}
             if grad_variables is not None:
                 more["grad_variables"] = grad_variables
+            if session.current.quiet:
+                return self.unguarded(tensors, grad_tensors, more, self.engine)
             return wall.call(self.engine, self.backward, wall.ALL, tensors, grad_tensors, **more)
 
         torch.autograd.backward = backward
@@ -220,6 +223,13 @@ class Guard:
                 return True
         self.resting, self.why, self.known.next = False, "", self.known.calls + 1  # what was not followed is read anew
         return False
+
+    def quiet(self):
+        """Called after a step. Returns whether the next ones need not be followed."""
+        if self.barred:
+            return True
+        self.rested = EVERY  # the memory is looked at before the next call that is followed
+        return self.resting and not self.calls()
 
     def evaluate(self, plain, root, args, kwargs):
         """Call the root without gradients."""

@@ -9,6 +9,9 @@ from . import exclusions, forwards
 listeners: list = []  # each with begin(args, kwargs), end(output), failed(), as far as it needs them
 methods: dict = {"begin": [], "end": [], "failed": []}  # by name, those of the listeners; other lists where one leaves
 state: dict = {}
+usual: dict = {}  # by position or name, the shapes of the latest call that was looked at
+NOTHING = object()
+PLAIN = frozenset((type(None), bool, int, float, str))  # types of arguments that are no batch
 
 
 def listen(root, *those):
@@ -17,16 +20,57 @@ def listen(root, *those):
     if isinstance(root, torch.jit.ScriptModule):
         return False
     follow(those)
-    state.update(pid=os.getpid(), compiling=exclusions.recording(torch))
+    state.update(pid=os.getpid(), compiling=exclusions.recording(torch), enabled=torch.is_grad_enabled)
     forwards.call(root, called)
     return True
 
 
 def called(root, plain, args, kwargs):
-    if state["compiling"]() or session.current.repeating or session.current.asked or not listeners and session.current.call is None or os.getpid() != state["pid"]:
+    here = session.current
+    if state["compiling"]() or here.repeating or here.asked or not listeners and here.call is None or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
+    if here.quiet and root.training and state["enabled"]() and is_usual(args, kwargs):
+        try:
+            output = plain(root, *args, **kwargs)
+        except BaseException as e:
+            unusual(args, kwargs, e)
+            raise
+        here.called = True
+        return output
+    if root.training:
+        here.quiet = 0
+        becomes_usual(args, kwargs)
     tell(methods["begin"], args, kwargs)
     return run(plain, root, args, kwargs)
+
+
+def is_usual(args, kwargs):
+    """Return whether the shapes of a call's arguments are those of the latest call that was looked at."""
+    shapes = usual
+    if len(args) + len(kwargs) != len(shapes):
+        return False
+    for name, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
+        shape = getattr(value, "shape", None)
+        if shapes.get(name, NOTHING) != shape or shape is None and type(value) not in PLAIN:
+            return False
+    return True
+
+
+def becomes_usual(args, kwargs):
+    """Note the shapes of a call's arguments."""
+    usual.clear()
+    for name, value in (*enumerate(args), *kwargs.items()):
+        usual[name] = getattr(value, "shape", None)
+
+
+def unusual(args, kwargs, error):
+    """Note of a call that only was counted, and failed, what would have been noted of another."""
+    here = session.current
+    here.quiet = 0
+    tell(methods["begin"], args, kwargs)
+    tell(methods["failed"])
+    if here.guard is not None:
+        here.guard.lost(None, error)
 
 
 def follow(those):

@@ -16,8 +16,6 @@ from ..model import exclusions, listed, rootcalls
 from . import huggingface, loss
 
 SAMPLE = 4  # tensors whose versions are compared
-CLOSELY = 32  # steps until which each is looked at; later ones are where the batch is the job's own
-EACH = 7  # of so many later steps one is: few things happen every seventh step
 NUMBERS = ("lr", "weight_decay", "momentum", "betas", "eps", "alpha")
 GROUPS = 2  # of an optimizer whose numbers are compared
 HELD = 64  # intervals until the norms are read
@@ -31,7 +29,7 @@ class Changes:
 
     def __init__(self, root, enabled):
         self.root, self.enabled = weakref.ref(root), enabled
-        self.all, self.looks, self.steps, self.counts, self.between = 0, True, 0, dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+        self.looks, self.steps, self.counts, self.between = True, 0, dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
         self.before, self.optimizers, self.offset, self.since_step = None, [], 0, False
         self.pid = os.getpid()
         self.parameters, self.buffers = list(listed.parameters(root)), list(listed.buffers(root))
@@ -60,17 +58,22 @@ class Changes:
                 self.optimizers.append(weakref.ref(optimizer))
             first = self.optimizers[0]()
         if first is optimizer or first is None:
-            self.all += 1
             self.steps += self.looks
             if self.looks:
                 self.report()
-            self.looks = self.content or self.all < CLOSELY or self.all % EACH == 0
+            self.looks = True
         if self.looks:
             self.opens(True)
 
     def opens(self, since_step):
-        if self.looks:
-            self.since_step, self.before = since_step, self.look()
+        self.since_step, self.before = since_step, self.look()
+
+    def quiet(self):
+        """Called after a step: the next ones are not looked at where the batch is the job's own."""
+        if self.content:
+            return False
+        self.looks, self.before = False, None
+        return True
 
     def closes(self):
         before, self.before = self.before, None
@@ -222,6 +225,11 @@ def after(optimizer):
     """Runs after each optimizer step."""
     if active():
         guarded(state["changes"].stepped, optimizer)
+
+
+def quiet():
+    """Called after a step. Returns whether the next ones need not be looked at."""
+    return not active() or state["changes"].quiet()
 
 
 def end():

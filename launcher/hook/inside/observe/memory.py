@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+import typing
 import weakref
 
 from ..base import meters, process, ranout, report, session, wall
@@ -15,7 +16,7 @@ from . import inputs, launches, lightning, loaders, marks, optimizers, precision
 
 ARMED = 3  # optimizer steps
 TIMES = 64  # steps whose times count
-LOOKS = (8, 32, 128)  # steps after which the report is written again
+LOOKS = (8, 32)  # steps after which the report is written again
 
 
 class Memory:
@@ -292,6 +293,20 @@ class Memory:
         if self.compiled:
             self.close()
 
+    def quiet(self):
+        """Called after a step. Returns whether the next ones may only be counted."""
+        if self.armed or self.compiled or self.n < ARMED:
+            return False
+        if self.ended is not None and self.calls:
+            self.close()
+        return True
+
+    def looks_again(self, steps, seen):
+        """Called after a step, when so many were only counted; seen: whether this one was not."""
+        self.n += steps
+        if not seen:
+            self.last = time.perf_counter()
+
     def close(self):
         """Ends a step: at the next call of the root, or at the program's end."""
         self.n += 1
@@ -308,7 +323,7 @@ class Memory:
         if self.n in (1, ARMED) or self.n in LOOKS or self.n > ARMED and step:
             self.save()
 
-    last = None
+    last: typing.Any = None
     usual = None  # the shape of the only input of a call that was not longer than all before
     spoilt = noted = False
     most = 0  # the peak before the pass that ran out of memory
@@ -418,6 +433,15 @@ def armed():
     return memory is not None and memory.armed
 
 
+def quiet():
+    """Called after a step. Returns whether the next ones may only be counted."""
+    return session.current.memory is None or bool(kept(Memory.quiet)())
+
+
+def looks_again(steps, seen):
+    kept(Memory.looks_again)(steps, seen)
+
+
 def attach(torch):
     """Listens to the allocator's own word that memory ran out, which comes before anything
     that the failing code holds is given back."""
@@ -453,7 +477,8 @@ def named(memory, instant):
         return "evaluation" if memory.phase == "evaluation" else "forward"
     if instant:
         return instant
-    return "forward" if memory.phase == "between" else memory.phase
+    here = session.current
+    return ("loss" if here.quiet and here.called else "forward") if memory.phase == "between" else memory.phase
 
 
 def words(memory):

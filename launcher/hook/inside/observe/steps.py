@@ -13,6 +13,9 @@ from ..model import exclusions, forwards, root as root_part, rootcalls
 from . import backward, batches, calls, changes, cycles as cycles_part, loaders, memory, microbatches, optimizers, pace, precision, snapshot, switches
 
 
+CLOSELY = 32  # steps until which each is looked at
+EACH = 13  # of so many later steps one is, where they are alike: few things happen every 13th step
+
 count: dict = {}  # by the optimizer's id
 clock: dict = {"written": 0, "base": 0, "pid": os.getpid(), "peak": 0, "at": 0}
 handles: dict = {}
@@ -146,7 +149,7 @@ def before(optimizer, args, kwargs):
     """Runs before each step, until the measuring is over. A step with a closure calls the
     model itself, and so its beginning is after the closure: gives the arguments with
     another one then."""
-    if handles["compiling"]():
+    if handles["compiling"]() or session.current.quiet:
         return None
     changes.before(optimizer)
     if "over" not in clock or memory.armed():
@@ -260,15 +263,18 @@ def after(optimizer, args, kwargs):
     """Runs after each step."""
     if handles["compiling"]() or os.getpid() != clock["pid"]:
         return
-    memory.after(optimizer)
-    changes.after(optimizer)
+    here = session.current
+    quiet = here.quiet
+    if quiet <= 1:
+        changes.after(optimizer)
+    if not quiet:
+        memory.after(optimizer)
     # Not before: while PyTorch goes through its hooks, none of them can be removed.
     if "over" in clock and "pre" in handles and not memory.armed() and not changes.active():
         handles.pop("pre").remove()
     try:
         key = id(optimizer)
         n = count[key] = count.get(key, 0) + 1
-        here = session.current
         if n <= here.steps:
             return
         turned, here.phase = here.phase != "train", "train"
@@ -283,11 +289,33 @@ def after(optimizer, args, kwargs):
         if n <= 3 or turned or now - clock["written"] >= 1:
             clock["written"] = now
             write()
+        if quiet > 1:
+            here.quiet = quiet - 1
+        else:
+            looked(n, quiet)
+        here.called = False
     except OSError:
         pass  # the folder is gone, or full: the job is not to know
     except Exception as e:
         clock["pid"] = 0  # never again
         wall.failed(e)
+
+
+def looked(n, quiet):
+    """Runs after a step that was looked at, or is the last one that was only counted, quiet."""
+    since = clock.pop("quiet", 0)
+    if since:
+        memory.looks_again(n - since - (not quiet), not quiet)
+    session.current.quiet = 0 if quiet or n % EACH else still(n)
+    if session.current.quiet:
+        clock["quiet"] = n
+
+
+def still(n):
+    """Return how many of the next steps are only counted."""
+    if n < CLOSELY or "over" not in clock or not all(each() for each in session.current.when_quiet):
+        return 0
+    return EACH - 1 if batches.quiet() and memory.quiet() and changes.quiet() else 0
 
 
 def base():
