@@ -809,13 +809,13 @@ def unanswered(value, trace):
         return
     phase, name = rootcalls.phase_in(frames), type(root).__name__
     if called:
-        phase, where = "forward", "%s, which is not a part of %s" % (type(called[0]).__name__, name)
+        phase, where = "forward", "%s, another model than the first one, %s" % (type(called[0]).__name__, name)
     elif phase == "backward":
         where = "a backward pass that does not follow from %s alone" % name
     else:
         where = "the job's own code"
     if phase != "optimizer":
-        repeats.refused(phase or "unknown", "memory ran out in %s: only passes of %s, the model that was called first, are done again" % (where, name))
+        repeats.refused(phase or "unknown", "memory ran out in %s: only passes of the model that is called first are done again" % where)
 
 
 def unlooked(error):
