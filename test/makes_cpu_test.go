@@ -40,9 +40,8 @@ func TestBatchesOfDifferentMake(t *testing.T) {
 		{script: "typer_", modules: "typer", by: "--bs", attempts: 2, lab: true},
 		{script: "fire_", modules: "fire", by: "--batch_size", attempts: 2, lab: true},
 		{script: "hydra_", modules: "hydra", by: "train.batch_size", attempts: 2, lab: true},
-		// The recipes of these two leave the batch of a script's own loop alone.
-		{script: "accelerate_", modules: "accelerate", attempts: 1, lab: true},
-		{script: "lightning_", modules: "lightning", attempts: 1, lab: true},
+		{script: "accelerate_", modules: "accelerate", by: "--batch-size", attempts: 2, lab: true},
+		{script: "lightning_", modules: "lightning", by: "--batch-size", attempts: 2, lab: true},
 		{script: "trainer", modules: "transformers accelerate", by: "the recipe", attempts: 2, lab: true},
 	} {
 		t.Run(test.script, func(t *testing.T) {
