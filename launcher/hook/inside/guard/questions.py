@@ -10,7 +10,7 @@ import traceback
 
 from ..base import process, ranout, session, wall
 from ..model import garbage, rootcalls, rootstate
-from ..observe import backward, loaders, loss, trainerloss
+from ..observe import backward, loaders, trainerloss
 from ..remedies import split
 
 
@@ -77,13 +77,7 @@ def rows(root, args, kwargs, cast):
     """Ask whether the model computes each row of a batch by itself."""
     with rootstate.cast_as(cast):
         answer = split.look(root, args, kwargs)
-    loss.model_rows(answer.word, answer.reason)
-    why = split.refusal(root)
-    refused = process.told.setdefault("refused", {})
-    if why:
-        refused[split.KNOB] = why
-    else:
-        refused.pop(split.KNOB, None)
+    split.answered(root, answer)
 
 
 def release(value):

@@ -53,6 +53,16 @@ def look(root, args, kwargs):
     return call.said
 
 
+def answered(root, answer):
+    """Report whether the rows of the model depend on each other, and what follows for a plan in parts."""
+    loss.model_rows(answer.word, answer.reason)
+    why, refused = refusal(root), process.told.setdefault("refused", {})
+    if why:
+        refused[KNOB] = why
+    else:
+        refused.pop(KNOB, None)
+
+
 def planned(root, args, kwargs):
     """Examine the first call of an attempt that is planned to run in parts."""
     if KNOB in (process.orders().get("turn") or {}):
@@ -763,6 +773,11 @@ class InParts(remedy.Remedy):
 
     def turn(self):
         self.split.parts[True] = max(self.split.parts[True], 2)
+
+    def keep(self, calls):
+        super().keep(calls)
+        state["refusal"] = ""  # a later attempt may be planned in parts, if this process ends before it can be asked
+        answered(self.guard.root(), rows.Answer("yes"))
 
     def arm(self, size, longest, parts=0):
         super().arm(size, longest)
