@@ -283,7 +283,7 @@ func FuzzStrangeJournals(f *testing.F) {
 				Describe(r.Evidence.Facts[i])
 			}
 		}
-		ordered := CheckOrder(events) == nil
+		ordered := checkOrder(events) == nil
 		if state, done := Resume(nil, "run", events); ordered && done && len(state.Verdict.Attempts) == 0 {
 			t.Fatal("done without an attempt")
 		}
