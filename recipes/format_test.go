@@ -318,8 +318,6 @@ func TestPointedAt(t *testing.T) {
 func TestFormatProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"[versions]\ntorch = \"2.0\"":                                                     "versions: \"2.0\" is not a bound",
-		"[[proof]]\nknob = \"precision\"\nline = 'x'":                                     "proof[0].line: the expression needs a group",
-		"[[proof]]\nknob = \"precisio\"\nline = '(x)'":                                    "proof[0].knob: there is no knob \"precisio\"",
 		"[[checkpoint]]\nknob = \"sharding\"\nsurvives = 1":                               "checkpoint[0].survives: want a list",
 		"[[own_oom]]\narg = \"--x\"":                                                      "own_oom[0].value: what is to be written is missing",
 		"[deepspeed]\nauto = true":                                                        "deepspeed: want",

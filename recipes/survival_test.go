@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes"
-	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -30,66 +29,19 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestProof: lines of the framework show which values it uses.
-func TestProof(t *testing.T) {
-	hf := catalogued(t, "hf-trainer")
-	prove := hf.Prover(recipes.Topology{})
-	for line, want := range map[string]strategy.ObservedSetting{
-		"  Instantaneous batch size per device = 4":                 {Knob: strategy.MicroBatchSize, Value: "4"},
-		"[INFO|trainer.py:1]   Gradient Accumulation steps = 1,024": {Knob: strategy.GradientAccumulationSteps, Value: "1024"},
-		"Gradient Accumulation steps: 4":                            {},
-	} {
-		got, ok := prove(line)
-		if want.Knob != "" {
-			want.Text = line
-		}
-		if diff := cmp.Diff(want, got); diff != "" || ok != (want.Knob != "") {
-			t.Errorf("%s: %v\n%s", line, ok, diff)
-		}
-	}
-	cmd := recipes.Command{Argv: []string{"x.py", "--output_dir", "out"}}
-	if diff := cmp.Diff([]string{"out/trainer_state.json", "out/checkpoint-*/trainer_state.json"}, hf.ProofFiles(cmd)); diff != "" {
-		t.Errorf("files (-want +got):\n%s", diff)
-	}
-	want := []strategy.ObservedSetting{{Knob: strategy.MicroBatchSize, Value: "8", Text: "train_batch_size: 8"}}
-	if diff := cmp.Diff(want, hf.ProofFile(cmd, "out/trainer_state.json", []byte(`{"train_batch_size": 8}`))); diff != "" {
-		t.Errorf("file (-want +got):\n%s", diff)
-	}
-	own := recipes.Recipe{Recipe: format.Recipe{Knobs: map[strategy.Knob]recipes.Knob{strategy.MicroBatchSize: {}}}}
-	if proof, ok := hf.With(own).Prover(recipes.Topology{})("  Instantaneous batch size per device = 4"); ok {
-		t.Errorf("a knob of the user's own is proved by the framework's words: %+v", proof)
-	}
-}
-
-// TestProofCountsRanksAsThePlanDoes: Ultralytics' batch is that of all ranks, and a plan's that
-// of one.
-func TestProofCountsRanksAsThePlanDoes(t *testing.T) {
-	const line = "engine/trainer: agnostic_nms=False, amp=True, batch=16, bgr=0.0"
-	for ranks, want := range map[int]strategy.Value{1: "16", 2: "8"} {
-		prove := catalogued(t, "ultralytics").Prover(recipes.Topology{Ranks: ranks, DataParallel: ranks})
-		if got, ok := prove(line); !ok || got.Value != want {
-			t.Errorf("on %d ranks: %+v, %v, want %s", ranks, got, ok, want)
-		}
-	}
-	nanoGPT := catalogued(t, "nanogpt").Prover(recipes.Topology{Ranks: 2, DataParallel: 2})
-	if got, ok := nanoGPT("Overriding: gradient_accumulation_steps = 32"); !ok || got.Value != "32" {
-		t.Errorf("nanoGPT's accumulation: %+v, %v, want 32, which is the plan's", got, ok)
-	}
-}
-
-func TestProverReadsFreshStartsAndNothingToDo(t *testing.T) {
-	prove := catalogued(t, "open-clip").Prover(recipes.Topology{})
+func TestObserverReadsFreshStartsAndNothingToDo(t *testing.T) {
+	observe := catalogued(t, "open-clip").Observer()
 	for line, want := range map[string]strategy.ObservedSetting{
 		"No latest resume checkpoint found in logs/x.": {Fresh: true},
 		"Error. Experiment already exists. Use --name": {Nothing: true},
 	} {
 		want.Text = line
-		if got, ok := prove(line); !ok || got != want {
+		if got, ok := observe(line); !ok || got != want {
 			t.Errorf("%s: %+v, %v", line, got, ok)
 		}
 	}
-	if (recipes.Recipe{}).Prover(recipes.Topology{}) != nil {
-		t.Error("a recipe without proofs looks at every line")
+	if (recipes.Recipe{}).Observer() != nil {
+		t.Error("a recipe without such lines looks at every line")
 	}
 }
 

@@ -80,7 +80,7 @@ func nodeOptions(p *prepared, run string, before *ranks.DeviceBaseline, out node
 	return node.Options{
 		Run: run, Output: out, Ranks: p.Ranks, Plain: p.Plain, Launcher: launch.Self, Argv: p.Argv,
 		Script: p.RankScript(), Module: p.RankModule(), Workdir: j.Workdir,
-		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), Settings: p.Settings(),
+		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), UsedVariable: p.UsedVariable,
 		MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts, Grace: launch.ShutdownTimeout,
 		Hook: j.LoadsHook(), Questions: j.Policy.Questions.Duration(), Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil,
 		NVMePath: j.Policy.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing, Guards: p.guards,

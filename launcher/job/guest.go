@@ -29,7 +29,6 @@ const (
 	oneFolder          inference = "how to keep all attempts in one folder"
 	experimentTrackers inference = "the job's experiment trackers"
 	rememberedPlans    inference = "the remembered plans of this job"
-	settingsInUse      inference = "the settings that the framework uses"
 	writtenPlan        inference = "how the plan is written into the command"
 )
 

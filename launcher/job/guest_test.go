@@ -47,10 +47,6 @@ func use(t *testing.T, p *Prepared) (warnings []string) {
 	if c := p.Checkpoints(); c.Meant != nil {
 		c.Meant("x")
 	}
-	p.Settings().InFile("x", []byte("x"))
-	if prove := p.Observer(); prove != nil {
-		prove("a line")
-	}
 	m := p.Memory(func(name string) string { return map[string]string{"XDG_STATE_HOME": t.TempDir()}[name] }, false)
 	inventory := func() strategy.Inventory { return strategy.Inventory{} }
 	_, words := m.Recall(t.Context(), p.Policy(), p.StrategyJob(), inventory)
@@ -108,7 +104,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 		}
 		warned = append(warned, warnings...)
 		said := strings.Contains(strings.Join(warned, "\n"), string(faulty)+" is not known: this is a bug in gpurun: runtime error")
-		silent := faulty == settingsInUse || faulty == writtenPlan // while ranks run, and as a plan is changed
+		silent := faulty == writtenPlan // as a plan is changed
 		if !reached || !said && !silent {
 			t.Errorf("%s: reached %v, warned %v: %q", faulty, reached, said, warned)
 		}

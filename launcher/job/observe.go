@@ -11,47 +11,20 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// Observer returns a function that finds a reported setting in a line of the job's output; nil if the recipe
-// knows no such line.
+// Observer returns a function that finds in a line of the job's output that it starts from scratch, or that it did
+// nothing; nil if the recipe knows no such line.
 func (p *Prepared) Observer() func(line string) (strategy.ObservedSetting, bool) {
-	prove := p.recipe.Prover(p.at)
-	if prove == nil {
-		return nil
-	}
-	return func(line string) (seen strategy.ObservedSetting, found bool) {
-		if len(guest(settingsInUse, func() error { seen, found = prove(line); return nil })) > 0 {
-			return strategy.ObservedSetting{}, false
-		}
-		return seen, found
-	}
+	return p.recipe.Observer()
 }
 
-// FrameworkSettings reads the settings that a job's framework uses, from places other than its output.
-type FrameworkSettings struct{ Resolved }
-
-// Settings returns the FrameworkSettings of the job.
-func (p *Prepared) Settings() FrameworkSettings { return FrameworkSettings{p.Resolved} }
-
-// Files returns globs of the files with settings, relative to the working directory.
-func (s FrameworkSettings) Files() []string { return s.recipe.ProofFiles(s.command) }
-
-// InFile returns the settings in a file that matches one of those globs.
-func (s FrameworkSettings) InFile(glob string, text []byte) (seen []strategy.ObservedSetting) {
-	_ = guest(settingsInUse, func() error { // the file may be half written
-		seen = s.recipe.ProofFile(s.command, glob, text)
-		return nil
-	})
-	return seen
-}
-
-// InVariable returns the knobs that the used value of an environment variable sets to other values than the
+// UsedVariable returns the knobs that the used value of an environment variable sets to other values than the
 // asked one.
-func (s FrameworkSettings) InVariable(name, asked, used string) strategy.Plan {
-	before, err := s.with(name, asked)
+func (r Resolved) UsedVariable(name, asked, used string) strategy.Plan {
+	before, err := r.withVariable(name, asked)
 	if err != nil {
 		return nil
 	}
-	after, err := s.with(name, used)
+	after, err := r.withVariable(name, used)
 	if err != nil {
 		return nil
 	}
@@ -62,13 +35,13 @@ func (s FrameworkSettings) InVariable(name, asked, used string) strategy.Plan {
 	return other
 }
 
-// with returns the plan that the job would have with a variable set.
-func (s FrameworkSettings) with(name, value string) (strategy.Plan, error) {
-	command := s.command
-	command.Env = s.env.With(map[string]string{name: value})
+// withVariable returns the plan that the job would have with a variable set.
+func (r Resolved) withVariable(name, value string) (strategy.Plan, error) {
+	command := r.command
+	command.Env = r.env.With(map[string]string{name: value})
 	var plan strategy.Plan
 	err := errext.Recovered(func() (err error) {
-		plan, _, err = s.recipe.Read(command, s.at)
+		plan, _, err = r.recipe.Read(command, r.at)
 		return err
 	})
 	return plan, err

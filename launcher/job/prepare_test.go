@@ -194,15 +194,14 @@ func TestSettingsInVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := p.Settings()
-	if diff := cmp.Diff(strategy.Plan{strategy.MicroBatchSize: "8"}, s.InVariable("BATCH", "4", "8")); diff != "" {
+	if diff := cmp.Diff(strategy.Plan{strategy.MicroBatchSize: "8"}, p.UsedVariable("BATCH", "4", "8")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := s.InVariable("OTHER", "4", "8"); len(got) != 0 {
+	if got := p.UsedVariable("OTHER", "4", "8"); len(got) != 0 {
 		t.Errorf("a variable of no knob: %v", got)
 	}
-	if files := s.Files(); len(files) != 0 || p.Observer() != nil {
-		t.Errorf("%q", files)
+	if p.Observer() != nil {
+		t.Error("a job without a recipe has lines to observe")
 	}
 	if name, evidence := p.Recipe(); name != "" || !slices.Equal(evidence, []string{"[knobs] in train.toml"}) || p.RecipeName() != "[knobs]" {
 		t.Errorf("%q, %q, %s", name, evidence, p.RecipeName())

@@ -43,8 +43,7 @@ type attempt struct {
 	saving *savingWatch
 	// stopAlarms ends the watch for the devices' alarms.
 	stopAlarms func()
-	// stopSettings ends the watch for files with the framework's settings, after a last look.
-	stopSettings func()
+	asked      map[string]string // variables that gpurun set
 	// stopSampling takes a last sample, and ends the sampling.
 	stopSampling func()
 	stored       storedPaths

@@ -53,7 +53,7 @@ func (a *attempt) collect() {
 	a.snapshots()
 	a.saving.stop()
 	a.stopAlarms()
-	a.stopSettings()
+	a.compareEnvironments()
 	if err := a.swap.close(); err != nil {
 		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove the files offloaded to NVMe: %v", err))}
 	}

@@ -92,7 +92,7 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	}
 	a.programs.Follow(a.group.PIDs()[a.meeting.Offset])
 	n.signals.adopt(a)
-	a.watchSettings(l.Command.Env)
+	a.asked = l.Command.Env
 	a.startSampling()
 	go a.collect()
 	return a, nil

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -209,52 +208,5 @@ func TestUnstartableRanks(t *testing.T) {
 	_, err := New(f.opts, f.log, f.signals).Start(t.Context(), f.launch(0, dir))
 	if errext.Code(err, 0) != strategy.CodeRunDir {
 		t.Errorf("an attempt's folder that is a file: %v, code %d", err, errext.Code(err, 0))
-	}
-}
-
-// written is what a framework says of its settings, as these tests' own.
-type written struct{}
-
-func (written) Files() []string { return []string{"*.used.json"} }
-
-func (written) InFile(_ string, text []byte) []strategy.ObservedSetting {
-	var used map[strategy.Knob]strategy.Value
-	if json.Unmarshal(text, &used) != nil {
-		return nil
-	}
-	var found []strategy.ObservedSetting
-	for k, v := range used {
-		found = append(found, strategy.ObservedSetting{Knob: k, Value: v, Text: "used"})
-	}
-	return found
-}
-
-func (written) InVariable(string, string, string) strategy.Plan { return nil }
-
-// What a framework writes of its settings is seen at the latest when the ranks are
-// gone; what lay there before is another attempt's.
-func TestSettingsInFilesAreObserved(t *testing.T) {
-	f := newFixture(t, "#!/bin/sh\n[ $RANK = 1 ] || echo '{\"micro_batch_size\": \"4\"}' >new.used.json\n")
-	f.opts.Settings = written{}
-	old := filepath.Join(f.dir, "old.used.json")
-	if err := os.WriteFile(old, []byte(`{"precision": "bf16"}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	before := time.Now().Add(-time.Minute)
-	if err := os.Chtimes(old, before, before); err != nil {
-		t.Fatal(err)
-	}
-	a, err := f.start(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []strategy.ObservedSetting
-	for fact := range a.Facts() {
-		if strategy.As[*strategy.ObservedSetting](fact) != nil {
-			found = append(found, *strategy.As[*strategy.ObservedSetting](fact))
-		}
-	}
-	if len(found) != 1 || found[0].Knob != strategy.MicroBatchSize || found[0].Value != "4" || !strings.HasSuffix(found[0].Text, "new.used.json: used") {
-		t.Errorf("observed %+v", found)
 	}
 }

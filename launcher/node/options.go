@@ -81,8 +81,9 @@ type Options struct {
 	// Growing looks at the job's checkpoints, and returns a function that reports whether they have grown
 	// since. May be nil.
 	Growing func(context.Context) (grown func(context.Context) bool)
-	// Settings reads the framework's settings outside its output; may be nil.
-	Settings SettingsReader
+	// UsedVariable returns the knobs that the used value of a variable sets to other values than the asked one;
+	// may be nil.
+	UsedVariable func(name, asked, used string) strategy.Plan
 }
 
 // A Console is the ranks' input, and the destinations of their output.
@@ -91,16 +92,4 @@ type Console struct {
 	Stdin               *os.File // read by rank 0
 	// TTY is "always", "never" or "auto": a single rank gets a pseudo-terminal if the console is a terminal.
 	TTY string
-}
-
-// A SettingsReader finds the settings that the job's framework uses, apart from its output. Its methods are
-// called from one goroutine at a time.
-type SettingsReader interface {
-	// Files are globs of files, relative to the working directory.
-	Files() []string
-	// InFile returns the settings in a file that matches a glob; none if the file is only half written.
-	InFile(glob string, text []byte) []strategy.ObservedSetting
-	// InVariable returns the knobs that the used value of an environment variable sets to other values than
-	// the asked one.
-	InVariable(name, asked, used string) strategy.Plan
 }

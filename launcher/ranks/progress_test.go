@@ -159,7 +159,7 @@ func TestAStepIsSeenInARanksOutput(t *testing.T) {
 	}
 }
 
-func TestAProofIsSeenInARanksOutput(t *testing.T) {
+func TestReportedSettingIsSeenInARanksOutput(t *testing.T) {
 	var facts []strategy.Fact
 	o := open(t, 2, OutputOptions{
 		Observe: func(line string) (strategy.ObservedSetting, bool) {

@@ -27,7 +27,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"[knobs]\nprecision = [{ choose = 1 }, { via = [1] }, { arg = [] }, { path = '', via = {} }]\nmicro_batch_size = { alternatives = 3, default = [] }",
 		"rules = [1]\nparser = 3\nparallel = [{ model = 1 }, { alternatives = [{ arg = 2 }] }]\ndeepspeed = 1\n[resume]\nvalues = { x = ['a'], y = 3 }\nlatest = '{pointer}'",
-		"own_oom = {}\nalso = [{ value = {} }]\ncheckpoint = [{ knob = 'x', survives = [1, [2]] }]\nproof = [{}]\n[detect]\nsource = [1, [2]]",
+		"own_oom = {}\nalso = [{ value = {} }]\ncheckpoint = [{ knob = 'x', survives = [1, [2]] }]\n[detect]\nsource = [1, [2]]",
 	} {
 		f.Add([]byte(text))
 	}

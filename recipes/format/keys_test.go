@@ -24,7 +24,7 @@ func TestKeysAreExplained(t *testing.T) {
 	for title, table := range map[string]reflect.Type{
 		"The file": reflect.TypeFor[Recipe](), "`[detect]`": reflect.TypeFor[Detection](), "`[resume]`": reflect.TypeFor[Resume](),
 		"`[progress]`": reflect.TypeFor[ProgressLines](), "`[deepspeed]`": reflect.TypeFor[Creation](), "`[[parallel]]`": reflect.TypeFor[modelSize](),
-		"`[[checkpoint]]`": reflect.TypeFor[CheckpointLimit](), "`[[proof]]`": reflect.TypeFor[Proof](), "`[[loss]]`": reflect.TypeFor[LossRule](),
+		"`[[checkpoint]]`": reflect.TypeFor[CheckpointLimit](), "`[[loss]]`": reflect.TypeFor[LossRule](),
 		"A knob": reflect.TypeFor[Knob](), "A place": reflect.TypeFor[placeTable](), "`via`": reflect.TypeFor[Via](),
 		"`also` and `own_oom`": reflect.TypeFor[Setting](), "`unless`": reflect.TypeFor[Condition](),
 	} {

@@ -8,11 +8,8 @@ package format
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"maps"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
@@ -51,8 +48,6 @@ type Recipe struct {
 	Relaunch []Setting `toml:"also"`
 	// Checkpoint has the changes that a checkpoint does not survive.
 	Checkpoint []CheckpointLimit `toml:"checkpoint"`
-	// Proofs are the places that show that a change took effect.
-	Proofs []Proof `toml:"proof"`
 	// Losses are the framework's treatments of a micro batch's loss; the first for the installed
 	// versions counts.
 	Losses []LossRule `toml:"loss"`
@@ -173,8 +168,6 @@ func (r Recipe) With(over Recipe) Recipe {
 	if over.Progress.Step != "" {
 		r.Progress.Step = over.Progress.Step
 	}
-	// The framework's proofs do not apply to a knob that the user describes.
-	r.Proofs = slices.DeleteFunc(slices.Clone(r.Proofs), func(p Proof) bool { _, own := over.Knobs[p.Knob]; return own })
 	return r
 }
 
@@ -235,30 +228,6 @@ func (r Recipe) Under() string {
 		}
 	}
 	return ""
-}
-
-// A Proof shows which value of a knob the framework really uses: in a line of the job's output,
-// or in a file that the framework writes.
-type Proof struct {
-	Knob strategy.Knob `toml:"knob" missing:"there is no knob \"\""`
-	// Line matches a line; its first group is the value. Nil: the proof is a file.
-	Line *regexp.Regexp `toml:"line"`
-	// File is a glob, written as Resume.Latest is, and Path a key in the matching files.
-	File string `toml:"file"`
-	Path string `toml:"path"`
-	// Words are the framework's words for the knob's values; nil: as in the plan.
-	Words map[strategy.Value][]any `toml:"values"`
-}
-
-// Value understands the word of a proof; false if it shows nothing, such as a word that the
-// recipe does not know.
-func (p Proof) Value(word any) (strategy.Value, bool) {
-	text := fmt.Sprint(word)
-	if p.Knob.Whole() {
-		word = strings.ReplaceAll(text, ",", "") // 1,024
-	}
-	v, err := Place{Words: p.Words}.Understand(p.Knob, word)
-	return v, err == nil
 }
 
 // A CheckpointLimit has the values of a knob between which a checkpoint survives a change.

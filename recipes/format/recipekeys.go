@@ -218,20 +218,6 @@ func (s *CheckpointLimit) readKey(n *keyTable, key string) bool {
 	return true
 }
 
-func (p *Proof) readKey(n *keyTable, _ string) bool {
-	n.k = p.Knob // whose words values has
-	return false
-}
-
-func (p *Proof) check(n *keyTable) {
-	switch {
-	case (p.Line == nil) == (p.File == ""):
-		n.fault("", "want a line, or a file with a path")
-	case p.Line != nil && p.Line.NumSubexp() < 1:
-		n.fault("line", "the expression needs a group around the value")
-	}
-}
-
 func (l *LossRule) readKey(n *keyTable, key string) bool {
 	if key == "class" {
 		l.Class = n.Choice(key, "", lossClasses...)
