@@ -34,7 +34,8 @@ type audience struct {
 func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pipeline) *audience {
 	a := &audience{secrets: p.secrets(), pipe: pipe}
 	a.monitor = show.OpenMonitor(show.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
-	a.said = pipe.Words(a.monitor.Words, a.secrets)
+	a.said = a.monitor.Words
+	pipe.Mask(a.secrets)
 	a.people = &show.People{
 		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets,
 		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/manual"
-	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -34,7 +33,7 @@ type stdio struct {
 func Main(args []string, in, out, errs *os.File) (code int) {
 	s := stdio{in: in, out: out, err: errs, json: out}
 	app := newApp(s)
-	fail := manual.Failure{People: notify.PipelineMessages(errs, os.Getenv)}
+	fail := manual.Failure{People: errs}
 	if manual.AsksJSON(app, args) {
 		fail.Programs = out
 	}

@@ -69,10 +69,10 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 	}
 	o := notify.PipelineSetup{
 		JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()),
-		Job: j.Name, Workdir: j.Workdir, Getenv: os.Getenv, Stdout: s.out, Stderr: s.err,
+		Job: j.Name, Stderr: s.err,
 	}
 	if own.JSON {
-		s.out, o.Stdout = s.err, nil // stdout carries the events only
+		s.out = s.err // stdout carries the events only
 	}
 	pipe, err := notify.OpenPipeline(o)
 	if err != nil {

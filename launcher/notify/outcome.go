@@ -37,7 +37,6 @@ type outcome struct {
 	kind   string // the cause, or the run's outcome where nothing failed
 	// message is one sentence, and text the evidence and the traceback.
 	message, text string
-	traceback     []string
 }
 
 // An outcomeStatus is the class in which a reader counts an outcome.
@@ -102,12 +101,13 @@ func (c *history) decided(name string, a *journal.AttemptState) outcome {
 	for _, f := range facts[:min(len(facts), mostLines/4-1)] {
 		lines = append(lines, "because "+launcher.Describe(f))
 	}
+	var traceback []string
 	for _, line := range launcher.Traceback(e, d) {
 		if line = c.mask.Line(line, longLine); strings.TrimSpace(line) != "" {
-			o.traceback = append(o.traceback, line)
+			traceback = append(traceback, line)
 		}
 	}
-	o.text = c.lines(lines, o.traceback)
+	o.text = c.lines(lines, traceback)
 	return o
 }
 
@@ -143,7 +143,7 @@ func (c *history) end(err error) outcome {
 	}
 	if cases, _ := c.cases(); len(cases) > 0 {
 		last := cases[len(cases)-1]
-		o.traceback, o.text = last.traceback, last.text
+		o.text = last.text
 		if v.Outcome == strategy.Failed || v.Outcome == strategy.Exhausted {
 			o.kind = last.kind
 		}

@@ -1,10 +1,9 @@
 // These files report the result of a run to the system that runs gpurun as a step of a
-// pipeline: as a JUnit report, which most of them read, and as GitHub's annotations.
+// pipeline: as a JUnit report, which most of them read.
 //
 //	pipeline.go  one run: events in, reports out
 //	outcome.go   how attempts and the run ended, as text that is safe to show
 //	junit.go     the JUnit report
-//	github.go    GitHub's annotations
 //
 // Text from the job is reported without its secrets (package mask), with control characters
 // escaped , short, and so that none of these systems interprets it.
@@ -33,11 +32,7 @@ type PipelineSetup struct {
 	Held    bool   // another gpurun holds the run directory, and writes the report
 	Follows bool   // the gpurun of another node reports: this one reports nothing
 	Job     string // the job's name
-	Workdir string // where the job runs
-	// Getenv reads gpurun's own environment, by which the system is detected.
-	Getenv func(string) string
-	// Stdout is where GitHub looks for annotations; nil if it carries other output.
-	Stdout, Stderr io.Writer
+	Stderr  io.Writer
 }
 
 // A Pipeline reports one run. Its methods are called from one goroutine at a time.
@@ -45,29 +40,22 @@ type Pipeline struct {
 	setup   PipelineSetup
 	history history
 	before  []launcher.Event // of an earlier gpurun
-	github  *github          // nil: no annotations
 }
 
 const notEnded = "gpurun has not ended: it is at work, or was killed"
 
-// OpenPipeline detects the system that runs gpurun, and writes a JUnit report that the run has
-// not ended, so that a step that is killed does not leave the report of an earlier run.
+// OpenPipeline writes a JUnit report that the run has not ended, so that a step that is killed does not leave the report of an earlier run.
 // The error has exit code 2: the report cannot be written.
 func OpenPipeline(s PipelineSetup) (*Pipeline, error) {
 	if s.Follows {
-		s = PipelineSetup{Job: s.Job, Workdir: s.Workdir, Getenv: func(string) string { return "" }, Stderr: s.Stderr}
+		s = PipelineSetup{Job: s.Job, Stderr: s.Stderr}
 	}
 	host, _ := os.Hostname() // empty where it is not known
 	p := &Pipeline{setup: s, history: history{job: s.Job, host: host, opened: time.Now()}}
-	if onGitHub(s.Getenv) && s.Stdout != nil {
-		p.github = &github{stdout: s.Stdout, workspace: s.Getenv("GITHUB_WORKSPACE"), workdir: s.Workdir}
-	}
-	if p.history.state.Most = journal.Recent; s.JUnit != "" || p.github != nil {
-		p.history.state.Most = journal.First + mostCases
-	}
-	if s.JUnit == "" {
+	if p.history.state.Most = journal.Recent; s.JUnit == "" {
 		return p, nil
 	}
+	p.history.state.Most = journal.First + mostCases
 	path, err := filepath.Abs(s.JUnit)
 	if err == nil {
 		p.setup.JUnit = path
@@ -83,12 +71,8 @@ func OpenPipeline(s PipelineSetup) (*Pipeline, error) {
 	return p, nil
 }
 
-// Words wraps w for gpurun's messages about the run. m removes the job's secrets. It is called
-// before the first event.
-func (p *Pipeline) Words(w io.Writer, m *mask.Masker) io.Writer {
-	p.history.mask = m
-	return PipelineMessages(w, p.setup.Getenv)
-}
+// Mask removes the job's secrets from the report. It is called before the first event.
+func (p *Pipeline) Mask(m *mask.Masker) { p.history.mask = m }
 
 // Recall keeps the events of an earlier gpurun in the same run directory. They count only from
 // the first event of this gpurun: the run directory may belong to another job.
@@ -115,9 +99,6 @@ func (p *Pipeline) Events(show func(launcher.Event)) func(launcher.Event) {
 // code.
 func (p *Pipeline) End(err error) {
 	end := p.history.end(err)
-	if p.github != nil {
-		p.github.annotate(&p.history, end)
-	}
 	if p.setup.JUnit == "" || p.setup.Held || errors.Is(err, journal.ErrLocked) {
 		return
 	}
