@@ -91,11 +91,11 @@ func nodeOptions(p *prepared, run string, before *ranks.DeviceBaseline, out node
 // outputOf returns the destinations of the ranks' output.
 func outputOf(p *prepared, step *regexp.Regexp, s stdio) node.Console {
 	launch := p.Job.Launch
-	return node.Console{Stdin: s.in, TTY: launch.TTY, OutputOptions: ranks.OutputOptions{
+	return node.Console{Stdin: s.in, TTY: launch.TTY, Mask: p.secrets(), OutputOptions: ranks.OutputOptions{
 		Stdout: s.out, Stderr: s.err, Step: step,
 		Redirect: streamsOf(launch.Redirects), Tee: streamsOf(launch.Tee),
 		Filter: launch.LocalRanksFilter, Role: launch.Role,
-		Observe: p.Observer(), Mask: p.secrets(), MaxBytes: cmp.Or(launch.LogLimit, -1),
+		Observe: p.Observer(), MaxBytes: cmp.Or(launch.LogLimit, -1),
 	}}
 }
 

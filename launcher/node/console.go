@@ -16,7 +16,7 @@ func (n *Node) openOutput(a *attempt) (*ranks.Output, error) {
 	o.Ranks, o.Dir, o.Restarts, o.OnFact = a.ranks(), a.dir, a.n, a.emit
 	o.Template, _ = n.opts.Env.Lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
 	mode := n.opts.Output.TTY
-	o.Fold, o.TTY = terminal, a.local == 1 && (mode == "always" || mode == "auto" && terminal)
+	o.TTY = a.local == 1 && (mode == "always" || mode == "auto" && terminal)
 	return ranks.OpenOutput(o)
 }
 

@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/ranks"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -91,5 +92,6 @@ type Console struct {
 	ranks.OutputOptions          // without the options of a single attempt
 	Stdin               *os.File // read by rank 0
 	// TTY is "always", "never" or "auto": a single rank gets a pseudo-terminal if the console is a terminal.
-	TTY string
+	TTY  string
+	Mask *mask.Masker // of the job's secrets
 }

@@ -38,7 +38,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
@@ -91,11 +90,6 @@ type OutputOptions struct {
 	// MaxBytes caps a log file: its head and its tail are kept and the cut is
 	// marked. 0: DefaultMaxBytes; negative: no cap.
 	MaxBytes int64
-	// Fold shows each traceback of a memory error as one line, where several ranks
-	// share the console. It is meant for a terminal.
-	Fold bool
-	// Mask takes the job's secrets out of that line.
-	Mask *mask.Masker
 	// TTY gives the only rank of this node a pseudo-terminal for each stream; where the
 	// system has none, a fact names the gap.
 	TTY bool
@@ -204,9 +198,6 @@ func (o *Output) openStream(r *rank, i int, c *console, alone bool) error {
 			prefix = o.prefix(r)
 		}
 		s.view = newView(c, i, s, prefix, alone)
-		if o.opts.Fold && !alone {
-			s.view.fold = &tracebackFold{rank: r.global, path: log.path, mask: o.opts.Mask}
-		}
 	}
 	r.streams[i] = s
 	o.theirs = append(o.theirs, write)

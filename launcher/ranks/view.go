@@ -19,8 +19,7 @@ type view struct {
 	rank    int
 	path    string // the log, where all bytes are
 	prefix  string
-	whole   bool           // bytes pass as they come
-	fold    *tracebackFold // nil: tracebacks pass unchanged
+	whole   bool // bytes pass as they come
 
 	rest    []byte // the unfinished unit
 	since   time.Time
@@ -51,10 +50,9 @@ func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	}
 	end := finished(p)
 	if end > 0 {
-		v.pass(p[:end], now)
+		v.show(p[:end])
 	}
 	if len(p)-end > longestUnit {
-		v.release()
 		v.show(p[end:])
 		end = len(p)
 	}
@@ -68,29 +66,8 @@ func (v *view) add(p []byte, now time.Time) (flush time.Time) {
 	return v.due()
 }
 
-// pass shows whole units, except a traceback that may become one line.
-func (v *view) pass(p []byte, now time.Time) {
-	if v.fold != nil {
-		p = v.fold.add(p, now)
-	}
-	if len(p) > 0 {
-		v.show(p)
-	}
-}
-
-// release shows a traceback that was held back.
-func (v *view) release() {
-	if v.fold != nil && len(v.fold.held) > 0 {
-		v.show(v.fold.release())
-	}
-}
-
-// due returns when to flush the unfinished unit, zero for never. A lone carriage return, and
-// what follows a traceback that is held back, wait for more.
+// due returns when to flush the unfinished unit, zero for never. A lone carriage return waits for more.
 func (v *view) due() time.Time {
-	if v.fold != nil && len(v.fold.held) > 0 {
-		return v.fold.since.Add(foldDelay)
-	}
 	if len(bytes.TrimRight(v.rest, "\r")) == 0 {
 		return time.Time{}
 	}
@@ -100,7 +77,6 @@ func (v *view) due() time.Time {
 // flush shows the unfinished unit. A last carriage return belongs to the next unit, and is shown
 // only at the end.
 func (v *view) flush(end bool) {
-	v.release()
 	shown := v.rest
 	if !end {
 		shown = bytes.TrimRight(v.rest, "\r")
