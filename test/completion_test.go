@@ -44,7 +44,7 @@ end`,
 // inShell has the lines to complete, with words that must be among the completions.
 var inShell = [][2]string{
 	{"gpurun pla", "plan"}, {"gpurun plan tr", "train.toml"}, {"gpurun python oth", "other.py"}, {"gpurun logs g", "gpt/night-1"},
-	{"gpurun --mode lad", "ladder"}, {"gpurun --run-d", "--run-dir"}, {"gpurun recipes timm", "timm"},
+	{"gpurun --run-d", "--run-dir"}, {"gpurun recipes timm", "timm"},
 }
 
 // The completion works in each installed shell.

@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 	"launcher/job":         {"launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/mask", "launcher/python", "launcher/ranks", "launcher/system", "recipes", "recipes/detect", "recipes/edit", "recipes/format", "strategy", "strategy/memory"},
 	"launcher/journal":     {"launcher", "launcher/errext", "launcher/mask", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/lazy":        {}, // which each room but strategy may import
-	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/estimate", "launcher/job", "launcher/mask", "launcher/show", "recipes", "strategy"},
+	"launcher/manual":      {"launcher/commandline", "launcher/errext", "launcher/job", "launcher/mask", "launcher/show", "recipes", "strategy"},
 	"launcher/mask":        {},
 	"launcher/node":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/hook", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/system", "strategy", "strategy/memory"},

@@ -2,7 +2,6 @@ package estimate
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 
@@ -27,9 +26,6 @@ var flagWords = map[string][]string{
 	"zero":          {"0", "1", "2", "3"},
 	"offload":       {"optimizer", "param", "activations"},
 }
-
-// Values returns the allowed values of flags, by the flag's name.
-func Values() map[string][]string { return maps.Clone(flagWords) }
 
 // word returns the value of one of these flags, empty if not given.
 func (r *Request) word(name string) (string, error) {

@@ -3,7 +3,6 @@ package manual
 import (
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,8 +10,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
-	"github.com/gpurun/gpurun/launcher/estimate"
-	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/show"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
@@ -22,17 +19,8 @@ import (
 // Completions are the words that may replace the last word of a command line.
 type Completions struct {
 	Words []CompletionWord
-	// Paths is the kind of paths that may also appear there, which the shell completes: AnyFile, Folders,
-	// TrainFiles, or empty for none.
-	Paths string
+	Files bool // paths may also appear there, which the shell completes
 }
-
-// The kinds of paths that the shell completes.
-const (
-	AnyFile    = "files"
-	Folders    = "folders"
-	TrainFiles = "toml"
-)
 
 // A CompletionWord is a word that fits, and its line of help.
 type CompletionWord struct{ Word, About string }
@@ -90,24 +78,21 @@ func (l partialLine) complete(before []string, typed string) Completions {
 		o := find(options, word)
 		switch {
 		case word == "--":
-			return Completions{Paths: AnyFile}
+			return Completions{Files: true}
 		case strings.HasPrefix(word, "-") && len(word) > 1:
-			if o.Value != "" && i == len(before)-1 {
-				return l.valueOf(o, "", typed)
-			}
 			if o.Value != "" {
 				i++
+			}
+			if i == len(before) {
+				return Completions{Files: true}
 			}
 			continue
 		case l.named == 0:
 			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
 		}
 		if l.named++; readsItself(l.command) && !l.more {
-			return Completions{Paths: AnyFile} // the words after it belong to the job
+			return Completions{Files: true} // the words after it belong to the job
 		}
-	}
-	if name, value, assigned := strings.Cut(typed, "="); assigned && strings.HasPrefix(name, "--") {
-		return l.valueOf(find(options, name), name+"=", value)
 	}
 	if strings.HasPrefix(typed, "-") {
 		var all Completions
@@ -152,50 +137,10 @@ func (l partialLine) options() []commandline.HelpEntry {
 
 var flagLike = lazy.Regexp(`--[a-z][a-z-]+`)
 
-// values returns the allowed values of flags.
-func values() map[string][]string {
-	all := map[string][]string{
-		"mode":           job.Said("recovery", "mode").Words,
-		"numerics":       job.Said("recovery", "numerics").Words,
-		"never":          job.Said("recovery", "never").Words,
-		"nproc-per-node": job.Said("launch", "nproc_per_node").Words,
-		"nnodes":         {"1"},
-		"if-trained":     {"skip", "run"},
-	}
-	maps.Copy(all, estimate.Values())
-	return all
-}
-
-// listed are the flags whose value is a list with commas.
-var listed = []string{"never", "offload"}
-
-// valueOf completes an option's value; lead is what precedes it in the same word.
-func (l partialLine) valueOf(o commandline.HelpEntry, lead, typed string) Completions {
-	for _, name := range o.Names {
-		name = strings.TrimLeft(name, "-")
-		words := values()[name]
-		if i := strings.LastIndex(typed, ","); i >= 0 && slices.Contains(listed, name) {
-			lead += typed[:i+1]
-		}
-		if words != nil {
-			return Completions{Words: candidates(lead, words)}
-		}
-	}
-	switch {
-	case lead != "" && o.Value != "": // the shell would complete the whole word
-		return Completions{}
-	case o.Value == "FILE" || o.Value == "PATH":
-		return Completions{Paths: AnyFile}
-	case o.Value == "DIR":
-		return Completions{Paths: Folders}
-	}
-	return Completions{}
-}
-
-func candidates(lead string, words []string) []CompletionWord {
+func candidates(words []string) []CompletionWord {
 	var all []CompletionWord
 	for _, w := range words {
-		all = append(all, CompletionWord{Word: lead + w})
+		all = append(all, CompletionWord{Word: w})
 	}
 	return all
 }
@@ -207,24 +152,18 @@ func (l partialLine) arguments() Completions {
 	var a Completions
 	switch {
 	case l.command.Name == "help":
-		a.Words = candidates("", Topics)
-		a.Words = append(a.Words, l.verbs()...)
-	case l.command.Name == "completion" && l.named == 0:
-		a.Words = candidates("", Shells)
+		a.Words = append(candidates(Topics), l.verbs()...)
+	case l.command.Name == "completion":
+		if l.named == 0 {
+			a.Words = candidates(Shells)
+		}
 	case l.named > 0 && !has("…"):
 	case has("[NAME]") && l.named == 0:
 		a.Words = recipeNames()
 	case has("[RUN]"):
-		a.Words, a.Paths = runNames(), Folders
-	case l.more:
-	case has("FILE|"):
-		a.Paths = AnyFile
-	case has("DIRECTORY]"):
-		a.Paths = Folders
-	case has("script.py"), has("COMMAND…"):
-		a.Paths = AnyFile
-	case has("train.toml"):
-		a.Paths = TrainFiles
+		a.Words, a.Files = runNames(), true
+	default:
+		a.Files = !l.more
 	}
 	for _, sub := range l.command.Subcommands {
 		if l.named == 0 {
@@ -276,15 +215,15 @@ func runNames() []CompletionWord {
 	return found
 }
 
-// WriteTo writes one word per line, with its help after a tab, and last the kind of paths.
+// WriteTo writes one word per line, with its help after a tab, and last ":files" if paths may appear, too.
 func (a Completions) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	for _, c := range a.Words {
 		about := strings.Join(strings.Fields(c.About), " ")
 		fmt.Fprintf(&b, "%s\t%s\n", c.Word, about)
 	}
-	if a.Paths != "" {
-		fmt.Fprintf(&b, ":%s\n", a.Paths)
+	if a.Files {
+		b.WriteString(":files\n")
 	}
 	n, err := io.WriteString(w, b.String())
 	return int64(n), err

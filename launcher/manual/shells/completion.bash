@@ -17,8 +17,6 @@ _gpurun() {
         [[ $line == :* ]] && paths=1
         case $line in
 :files) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$cur") ;;
-        :folders) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$cur") ;;
-        :toml) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -X '!*.toml' -- "$cur"; compgen -d -- "$cur") ;;
         *)
             rest=${line%%$'\t'*}
             [[ $cur == --*=* && $COMP_WORDBREAKS == *=* ]] && rest=${rest#*=}

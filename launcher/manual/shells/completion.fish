@@ -7,10 +7,6 @@ function __gpurun_complete
         switch $line
             case :files
                 __fish_complete_path "$current"
-            case :folders
-                __fish_complete_directories "$current"
-            case :toml
-                __fish_complete_suffix "$current" .toml
             case '*'
                 echo $line
         end

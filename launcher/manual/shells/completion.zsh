@@ -15,8 +15,6 @@ _gpurun() {
     ((${#found})) && _describe -V gpurun found && ret=0
     case $paths in
     files) _files && ret=0 ;;
-    folders) _files -/ && ret=0 ;;
-    toml) _files -g '*.toml' && ret=0 ;;
     esac
     return ret
 }
