@@ -32,7 +32,6 @@ func (n *Notifier) collect(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, collectBound)
 	defer cancel()
-	n.catchUp(ctx)
 	left, dropped := n.box.left(ctx, time.Now())
 	n.mu.Lock()
 	defer n.mu.Unlock()

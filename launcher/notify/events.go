@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -165,19 +164,13 @@ func (s *eventSource) message(event string, at time.Time, reason string, changed
 	return m
 }
 
-// mostAtOnce is how many events of a journal are sent at once, the newest.
-const mostAtOnce = 100
-
-// read reads a journal from its beginning until ctx is done, and returns the newest messages.
-// Of a journal that cannot be read there are none: the gpurun that runs there reports it.
-func (s *eventSource) read(ctx context.Context, dir string) (newest []Notification) {
+// read reads a journal from its beginning. One that cannot be read has no events: the gpurun that runs there
+// reports it.
+func (s *eventSource) read(dir string) {
 	_ = journal.Walk(dir, func(e launcher.Event, at time.Time) bool {
-		if m, sent := s.take(e, at); sent {
-			newest = append(newest, m)
-		}
-		return ctx.Err() == nil
+		s.take(e, at)
+		return true
 	})
-	return newest[max(0, len(newest)-mostAtOnce):]
 }
 
 // clean is a text of one line that no terminal obeys, and not too long.

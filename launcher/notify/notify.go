@@ -2,7 +2,7 @@
 // and to the system that runs gpurun as a step of a pipeline (pipeline.go).
 //
 //	events.go    the events that are sent
-//	outbox.go    events on the disk until they are sent; events of runs that were killed
+//	outbox.go    events on the disk until they are sent
 //	deliver.go   the goroutine that sends
 //	webhook.go   delivery to a URL, by go-retryablehttp
 //	program.go   delivery to a program
@@ -140,21 +140,11 @@ func (n *Notifier) abandon() {
 	n.gone = true
 }
 
-// recall reads the journal so far, and puts into the outbox the events that a gpurun that was
-// killed has not.
+// recall reads the journal so far: what an earlier gpurun reported.
 func (n *Notifier) recall() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	known := n.box.check() == nil && n.box.watched(n.run.Dir)
-	for _, m := range n.source.read(context.Background(), n.run.Dir) { // which is open, and so in order
-		if known && n.wanted(m) && time.Since(m.Time) < keepFor {
-			n.put(m)
-		}
-	}
-	if err := n.box.watch(n.run.Dir, n.on); err != nil {
-		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): "+
-			"a notification that cannot be sent at once is lost", err))
-	}
+	n.source.read(n.run.Dir)
 }
 
 // last records the verdict: later warnings go to the page.
@@ -174,9 +164,6 @@ func (n *Notifier) see(e launcher.Event) {
 	if sent && n.wanted(m) {
 		n.put(m)
 	}
-	if n.source.over() {
-		n.box.unwatch(n.run.Dir)
-	}
 }
 
 func (n *Notifier) wanted(m Notification) bool { return slices.Contains(n.on, m.Event) }
@@ -190,6 +177,8 @@ func (n *Notifier) put(m Notification) {
 	}
 	l := pendingEvent{id: m.ID}
 	if fresh, err := n.box.put(m.ID, body); err != nil {
+		n.warn(fmt.Sprintf("the outbox for notifications cannot be written (%v): "+
+			"a notification that cannot be sent at once is lost", err))
 		l.body = body
 	} else if !fresh {
 		return

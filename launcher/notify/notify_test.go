@@ -276,58 +276,7 @@ func TestTheEndIsBounded(t *testing.T) {
 	}
 }
 
-// A gpurun that is killed after the journal has an event, and before the outbox has, is
-// caught up with: by the next one in the run, and by one of another run. What was sent
-// before is not sent again, and a run without notifications sends none.
-func TestKilledBeforeTheOutbox(t *testing.T) {
-	for name, next := range map[string]string{"the same run": "night", "another run": "day"} {
-		dir, ids := t.TempDir(), map[string]bool{}
-		p := &post{}
-		s := begin(t, t.Context(), dir, "night", p)
-		s.events(t, opening()...)
-		s.events(t, rescue()...)
-		s.over(t)
-		ids[p.sent[0].ID] = true
-		silent, _, err := journal.Open(s.run.Dir, nil) // it is killed while it tells
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range ending(strategy.Trained, 0) {
-			if err := silent.Append(e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		busy := begin(t, t.Context(), dir, "busy", p) // while somebody works in it, it tells by itself
-		busy.over(t)
-		if got := p.events(); got != "night rescued" {
-			t.Errorf("%s: told while it was locked: %s", name, got)
-		}
-		if err := silent.Close(); err != nil {
-			t.Fatal(err)
-		}
-		untold, _, err := journal.Open(filepath.Join(dir, ".gpurun", "gpt", "untold"), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
-			if err := untold.Append(e); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := untold.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for _, start := range []string{next, next, "untold"} {
-			begin(t, t.Context(), dir, start, p).over(t)
-		}
-		if got := p.events(); got != "night rescued, night trained" || p.sent[1].ID == p.sent[0].ID {
-			t.Errorf("%s: told %s", name, got)
-		}
-	}
-}
-
-// What is a day old is dropped with a word, whether it lies in the outbox or in a journal
-// only; what was sent is forgotten a day later.
+// What is a day old is dropped with a word; what was sent is forgotten a day later.
 func TestOldEvents(t *testing.T) {
 	dir := t.TempDir()
 	box := outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}
@@ -348,28 +297,13 @@ func TestOldEvents(t *testing.T) {
 	if err := errors.Join(box.sent(strings.Repeat("c", 32)), os.Chtimes(filepath.Join(box.dir, strings.Repeat("c", 32)), long, long)); err != nil {
 		t.Fatal(err)
 	}
-	run := filepath.Join(dir, ".gpurun", "gpt", "killed")
-	if err := errors.Join(box.watch(run, []string{Failed}), os.MkdirAll(run, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	var text []byte
-	for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
-		line, err := launcher.Encode(e, time.Now().Add(-25*time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = append(text, append(line, '\n')...)
-	}
-	if err := os.WriteFile(filepath.Join(run, journal.File), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
 	p := &post{}
 	s := begin(t, t.Context(), dir, "now", p)
 	s.over(t)
 	if got := p.events(); got != "old trained" || len(s.notes) != 1 || !strings.Contains(s.notes[0], "notifications older than 24 hours were dropped unsent: 1") {
 		t.Errorf("told %s, said %q", got, s.notes)
 	}
-	if left := list(box.dir, most); len(left) != 2 || left[0] != strings.Repeat("b", 32) && left[1] != strings.Repeat("b", 32) { // and the run
+	if left := list(box.dir, most); len(left) != 1 || left[0] != strings.Repeat("b", 32) {
 		t.Errorf("left: %v", left)
 	}
 }
@@ -599,38 +533,4 @@ func TestUncuttableText(t *testing.T) {
 			t.Errorf("it took %v, said %q", took, s.page.String())
 		}
 	})
-}
-
-// Journals are read within bounds, and not once the caller no longer waits.
-func TestCatchingUpIsBounded(t *testing.T) {
-	dir := t.TempDir()
-	n := &Notifier{run: NotifiedRun{Dir: "now"}, box: outbox{filepath.Join(dir, ".gpurun", journal.OutboxName)}}
-	add := func(name string, size int64) {
-		run := filepath.Join(dir, ".gpurun", "gpt", name)
-		var text []byte
-		for _, e := range slices.Concat(opening(), ending(strategy.Failed, 1)) {
-			line, err := launcher.Encode(e, time.Now())
-			if err != nil {
-				t.Fatal(err)
-			}
-			text = append(text, append(line, '\n')...)
-		}
-		path := filepath.Join(run, journal.File)
-		if err := errors.Join(os.MkdirAll(run, 0o700), os.WriteFile(path, text, 0o600), os.Truncate(path, max(size, int64(len(text)))), n.box.watch(run, []string{Failed})); err != nil {
-			t.Fatal(err)
-		}
-	}
-	add("large", largestJournal+1)
-	ctx, cancel := context.WithCancel(t.Context())
-	n.catchUp(ctx)
-	add("small", 0)
-	cancel()
-	n.catchUp(ctx)
-	if found := entries(t, dir, eventFile); len(found) > 0 {
-		t.Errorf("caught up with %v", found)
-	}
-	n.catchUp(t.Context())
-	if found := entries(t, dir, eventFile); len(found) != 1 {
-		t.Errorf("caught up with %v", found)
-	}
 }

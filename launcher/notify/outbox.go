@@ -1,19 +1,13 @@
 package notify
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/journal"
@@ -26,14 +20,12 @@ import (
 //	ID/event.json     an event to be sent
 //	ID/sent.json      one that was sent, kept so that it is not put there again
 //	ID/lock           held while it is sent
-//	run-….json        a run with notifications that is not over
 type outbox struct{ dir string }
 
 const (
 	eventFile = "event.json"
 	sentFile  = "sent.json"
 	lockFile  = "lock"
-	runPrefix = "run-"
 
 	// keepFor is the age after which an event is not sent any more.
 	keepFor = 24 * time.Hour
@@ -139,87 +131,4 @@ func list(dir string, most int) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
-}
-
-// A watched run has notifications, and is not over.
-type watched struct {
-	Dir string   `json:"dir"`
-	On  []string `json:"on"`
-}
-
-func (o outbox) watchFile(dir string) string {
-	sum := sha256.Sum256([]byte(dir))
-	return filepath.Join(o.dir, runPrefix+hex.EncodeToString(sum[:8])+".json")
-}
-
-// watch records that a run has notifications: the next gpurun here sends those that the run
-// left when it was killed.
-func (o outbox) watch(dir string, on []string) error {
-	text, err := json.Marshal(watched{dir, on})
-	if err != nil {
-		return fmt.Errorf("encode the run: %w", err)
-	}
-	if err := journal.MakeFolder(o.dir); err != nil {
-		return err
-	}
-	return system.WriteFile(o.watchFile(dir), text, system.PrivateMode)
-}
-
-// watched reports whether a run has been recorded.
-func (o outbox) watched(dir string) bool {
-	_, err := os.Lstat(o.watchFile(dir))
-	return err == nil
-}
-
-// unwatch records that the outbox has all events of a run.
-func (o outbox) unwatch(dir string) { _ = os.Remove(o.watchFile(dir)) }
-
-// largestJournal bounds the journals that are read of killed runs, in bytes. Others send their events when they are
-// resumed.
-const largestJournal = 16 << 20
-
-// catchUp puts into the outbox the events that runs journaled before they were killed, until
-// ctx is done. A run that is locked sends its own.
-func (n *Notifier) catchUp(ctx context.Context) {
-	for _, name := range list(n.box.dir, most) {
-		var w watched
-		if ctx.Err() != nil || !strings.HasPrefix(name, runPrefix) {
-			continue
-		}
-		text, err := n.box.readOwn(name)
-		if err != nil || json.Unmarshal(text, &w) != nil || w.Dir == n.run.Dir {
-			continue
-		}
-		if err := system.CheckOwner(w.Dir); err != nil && !errors.Is(err, fs.ErrNotExist) || journal.Locked(w.Dir) {
-			continue
-		}
-		info, err := os.Lstat(filepath.Join(w.Dir, journal.File))
-		switch {
-		case err != nil || time.Since(info.ModTime()) > keepFor: // gone, or all of its events are too old
-			n.box.unwatch(w.Dir)
-		case info.Size() <= largestJournal:
-			n.catchUpWith(ctx, w)
-		}
-	}
-}
-
-// catchUpWith does so for one run, for the last time if that is over.
-func (n *Notifier) catchUpWith(ctx context.Context, w watched) {
-	host, _, _ := journal.Holder(w.Dir)
-	s := newEventSource(w.Dir, cmp.Or(host, hostname()))
-	for _, m := range s.read(ctx, w.Dir) {
-		if !slices.Contains(w.On, m.Event) || time.Since(m.Time) > keepFor {
-			continue
-		}
-		body, err := m.encode(nil) // the journal holds no secrets
-		if err != nil {
-			continue
-		}
-		if _, err := n.box.put(m.ID, body); err != nil || ctx.Err() != nil {
-			return
-		}
-	}
-	if s.over() && ctx.Err() == nil {
-		n.box.unwatch(w.Dir)
-	}
 }
