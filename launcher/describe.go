@@ -31,9 +31,6 @@ func Describe(f strategy.Fact) string {
 	case *strategy.Tenant:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(content.Bytes), content.Device)
 	case *strategy.Stuck:
-		if content.Debugger != "" {
-			return fmt.Sprintf("%s: process %d is held by a debugger, %s", who, content.PID, content.Debugger)
-		}
 		return fmt.Sprintf("%s: process %d cannot be ended (%s)", who, content.PID, content.Channel)
 	case *strategy.Stall:
 		return fmt.Sprintf("no rank made a step for %s", content.For.Duration().Round(time.Second))

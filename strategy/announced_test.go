@@ -49,11 +49,3 @@ func TestNoticeCutsAttemptShort(t *testing.T) {
 		}
 	}
 }
-
-func TestDebuggerIsNotANodeFault(t *testing.T) {
-	a := Attempt{Plan: plain, Diagnosis: oom("forward"), Stuck: &Stuck{PID: 7, Debugger: "gdb (process 9)"}}
-	got := Decide(defaults, gpt(1), []Attempt{a}, h100)
-	if got.Code != CodeRetry || !strings.Contains(got.Reason, "process 7 is held by a debugger, gdb (process 9)") || strings.Contains(got.Reason, "reboot") {
-		t.Errorf("%d, %s", got.Code, got.Reason)
-	}
-}

@@ -28,9 +28,6 @@ func interrupted(s *situation) Decision {
 // next to it would be too small.
 func unkillable(s *situation) Decision {
 	stuck := s.last.Stuck
-	if stuck.Debugger != "" {
-		return s.stop(Retry, fmt.Sprintf("process %d is held by a debugger, %s, and ends when the debugger releases it", stuck.PID, stuck.Debugger))
-	}
 	where := ""
 	if stuck.Channel != "" {
 		where = " in " + stuck.Channel

@@ -117,9 +117,8 @@ type Tenant struct {
 
 // Stuck is a process that SIGKILL did not end in time.
 type Stuck struct {
-	PID      int    `json:"pid"`
-	Channel  string `json:"wait_channel,omitempty"`
-	Debugger string `json:"debugger,omitempty"` // the debugger that holds it: "gdb (process 123)"
+	PID     int    `json:"pid"`
+	Channel string `json:"wait_channel,omitempty"`
 }
 
 // An ObservedSetting was found in the job's output or files: the value of a knob, or one of the

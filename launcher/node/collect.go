@@ -141,6 +141,6 @@ func (a *attempt) awaitLeft() {
 // report makes facts of the processes that could not be ended.
 func (a *attempt) report(r ranks.StopReport) {
 	for _, p := range r.Leftover {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel, Debugger: p.Debugger}}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel}}
 	}
 }

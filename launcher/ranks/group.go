@@ -253,7 +253,7 @@ func (g *Group) wakeGuards(r *member) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r.over || g.reportHeld(r) {
+	if r.over {
 		return
 	}
 	for _, k := range g.guards() {

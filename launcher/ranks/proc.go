@@ -63,8 +63,6 @@
 //	chain of processes, each forks the next    lives on                       swept                                   TestStopEndsAChainOfProcesses
 //	rank suspended                             SIGKILL after 30 s             wakes and gets its grace                TestStopWakesSuspendedRanks
 //	rank uninterruptible in the kernel         hangs for good                 reported after a bound                  TestUnkillableRankIsReported
-//	a debugger holds a rank that has ended     hangs                          reported as ended                       TestRankHeldByADebugger
-//	a debugger holds a rank before its end     hangs                          reported after a bound, by its name     TestRankHeldByADebugger
 //	main thread ended, the others continue     counts as running              counts as running, is stopped           TestStopLeavesNothing/headless
 //	supervisor killed                          ranks live on                  all gone                                TestKilledSupervisorLeavesNothing
 //	supervisor killed as the ranks end         –                              their ends are written                  TestEndsAreWrittenIfAnyProcessIsKilled

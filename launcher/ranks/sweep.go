@@ -133,8 +133,6 @@ type Leftover struct {
 	State byte   // as ps shows it: 'D' is uninterruptible
 	// Channel is the kernel function that it waits in, from /proc/PID/wchan; may be empty.
 	Channel string
-	// Debugger names the process that traces it, empty for none.
-	Debugger string
 }
 
 // describe adds the details of a process that does not die.
@@ -143,7 +141,7 @@ func describe(p process, rank int) Leftover {
 	if err != nil || string(channel) == "0" {
 		channel = nil
 	}
-	return Leftover{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel)), Debugger: debuggerOf(p.PID)}
+	return Leftover{PID: p.PID, Rank: rank, Name: p.name, State: p.state, Channel: strings.TrimSpace(string(channel))}
 }
 
 // addBelonging adds to set the processes that belong to the ranks without descending from them, each with its
