@@ -5,12 +5,10 @@ package diagnose
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -41,8 +39,6 @@ const given = "command line"
 
 // A Collector reads evidence from files and directories.
 type Collector struct {
-	// Context ends the reading of a pipe or a terminal: the evidence is what was read before. nil: nothing ends it.
-	Context  context.Context
 	Stdin    io.Reader // read for the name -
 	Attempt  int       // of a directory; -1 for the last one
 	ExitCode *int      // of the job, 128+n or -n for signal n; nil: not known
@@ -119,8 +115,6 @@ func (c Collector) Ranks(words []string) (Artifacts, error) {
 
 // A Request is a command line of gpurun diagnose.
 type Request struct {
-	// Context ends the reading, as in Collector, and so does SIGINT, once; nil: only SIGINT does.
-	Context context.Context
 	// Names are files and folders, - for Stdin, which is also read where nothing is named.
 	// Ranks are outputs of single ranks of one run, as K=FILE.
 	Names, Ranks []string
@@ -145,14 +139,7 @@ func (q Request) Run() error {
 	if n := q.ExitCode; n != nil && (*n < -lastSignal || *n > 255) {
 		return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code: %d is not an exit code that a job can end with", *n)
 	}
-	parent := q.Context
-	if parent == nil {
-		parent = context.Background()
-	}
-	ctx, stop := signal.NotifyContext(parent, os.Interrupt)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends gpurun
-	in := Collector{Context: ctx, Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode, FileSystem: q.FileSystem}
+	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode, FileSystem: q.FileSystem}
 	jobs, failed := in.jobsOf(q.Names)
 	show := func(a Artifacts, err error) error {
 		if err != nil {
@@ -160,7 +147,6 @@ func (q Request) Run() error {
 			return nil
 		}
 		in.addFileSystems(&a.Evidence)
-		a.Running = a.Running || ctx.Err() != nil
 		failed = append(failed, a.unread...)
 		return q.Show(Diagnose(a))
 	}

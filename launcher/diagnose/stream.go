@@ -28,7 +28,7 @@ type streamRead struct {
 func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 	in := c.Stdin
 	if name != "-" {
-		f, err := open(name)
+		f, err := os.Open(name)
 		if err != nil {
 			return streamRead{}, fmt.Errorf("read the job's output: %w", err)
 		}
@@ -42,11 +42,6 @@ func (c Collector) stream(rank int, source, name string) (streamRead, error) {
 			in = log
 		}
 	}
-	in, done, err := untilDone(c.Context, in)
-	if err != nil {
-		return streamRead{}, err
-	}
-	defer done()
 	text, err := asText(name, in)
 	if err != nil {
 		return streamRead{}, err

@@ -1,15 +1,10 @@
 package diagnose
 
 import (
-	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -40,52 +35,5 @@ func TestUnreadableRankIsReported(t *testing.T) {
 		if len(shown) != 1 || shown[0].Cause != cause.UserError || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %d diagnoses, %v", name, len(shown), err)
 		}
-	}
-}
-
-// TestAnswerSoFar: a pipe that never ends is diagnosed as far as it was read, once the user asks for the end.
-func TestAnswerSoFar(t *testing.T) {
-	for what, text := range map[string]string{"an error": "step 1 loss 2\n" + keyError, "a line that has not ended": keyError + "step 2", "nothing": ""} {
-		t.Run(what, func(t *testing.T) {
-			pipe := filepath.Join(t.TempDir(), "pipe")
-			if err := unix.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			ctx, stop := context.WithCancel(context.Background())
-			defer stop()
-			var out bytes.Buffer
-			done := make(chan error, 1)
-			go func() {
-				done <- Request{Context: ctx, Names: []string{pipe}, Attempt: -1, Stdin: os.Stdin, Show: func(d FileDiagnosis) error {
-					_, err := d.WriteTo(&out)
-					return err
-				}}.Run()
-			}()
-			if text != "" {
-				writer, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the reader
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer writer.Close() // it never ends
-				if _, err := writer.WriteString(text); err != nil {
-					t.Fatal(err)
-				}
-				for unread := 1; unread > 0; { // the reader has it all
-					if unread, err = unix.IoctlGetInt(int(writer.Fd()), unix.TIOCINQ); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(time.Millisecond)
-				}
-			}
-			stop()
-			select {
-			case err := <-done:
-				if said := out.String(); err != nil || !strings.Contains(said, "the run has not ended") || strings.Contains(said, "KeyError") != strings.Contains(text, "KeyError") {
-					t.Errorf("%v: %q", err, said)
-				}
-			case <-time.After(2 * time.Minute):
-				t.Fatal("it has not ended")
-			}
-		})
 	}
 }
