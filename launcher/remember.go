@@ -31,7 +31,7 @@ func (l *Launcher) Recall(ctx context.Context, state *State) (words []string) {
 
 // remembering returns the job j with the remembered plans of another.
 func remembering(j, of strategy.Job) strategy.Job {
-	j.Recalled, j.Remembered, j.Unsure, j.Armed = of.Recalled, of.Remembered, of.Unsure, of.Armed
+	j.Recalled, j.Remembered, j.Armed = of.Recalled, of.Remembered, of.Armed
 	return j
 }
 

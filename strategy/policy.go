@@ -94,10 +94,8 @@ type Job struct {
 	DataParallel int            `json:"data_parallel"`
 	Ceiling      int64          `json:"ceiling_bytes,omitempty"` // the user's limit for each rank's device memory; 0: none
 	Written      Plan           `json:"written,omitempty"`       // the plan of the job as it is written
-	// Remembered are measurements of earlier runs of the job, the newest first; Unsure those with
-	// other code: see priors.
+	// Remembered are measurements of earlier runs of the job, the newest first; see priors.
 	Remembered []memory.Measurement `json:"remembered,omitempty"`
-	Unsure     []memory.Measurement `json:"unsure,omitempty"`
 	// Recalled is the plan of an earlier run with which attempt 0 ran in place of Written.
 	Recalled *Recalled `json:"recalled,omitempty"`
 	// Armed are the remedies in place that an earlier run needed.

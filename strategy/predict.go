@@ -417,34 +417,6 @@ func compareCandidates(a, b Candidate) int {
 	return cmp.Or(cmp.Compare(a.rated.Group, b.rated.Group), cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.rated.Order, b.rated.Order))
 }
 
-// ExactFits reports whether a plan that trains the same, with nothing offloaded, is predicted to
-// fit by the remembered measurements of the job, and did not run out of memory itself.
-func ExactFits(p Policy, j Job, inv Inventory, ranOut []Plan) bool {
-	return p.ExactFirst() && slices.ContainsFunc(Candidates(p, j, j.Written, inv), func(c Candidate) bool {
-		same := func(p Plan) bool { return len(p.Changed(c.Plan)) == 0 }
-		return c.Fits && c.rated.Group == groupPlain && c.Training == Exact && !same(j.Written) && !slices.ContainsFunc(ranOut, same)
-	})
-}
-
-// Fitting reports whether a plan of a job that is not running is predicted to fit a device, by
-// the measurements of earlier runs.
-func Fitting(j Job, past []Past, plan Plan, d memory.DeviceMemory) bool {
-	j.Remembered = nil
-	for _, p := range past {
-		j.Remembered = append(j.Remembered, p.Measured...)
-	}
-	s := &situation{job: j, plan: plan, inventory: Inventory{Device: d, HostAvailable: d.Host, NVMeFree: d.NVMe}}
-	if d.CPU {
-		s.inventory.Accelerator = "cpu"
-	}
-	predictor, why := s.predictor()
-	if why != "" {
-		return false
-	}
-	p := predictor.predict(plan)
-	return p.Unknown == "" && p.Bound <= predictor.room(plan) && predictor.fit.FitsHost(&p)
-}
-
 // span formats a prediction for a sentence: "36.1–37.8 of 40.0 GiB".
 func span(p memory.Prediction, room int64) string { return memory.Of(p.Mean, p.Bound, room) }
 

@@ -176,8 +176,7 @@ func asWritten(s *situation) Decision {
 	}
 }
 
-// priors lists the measurements of earlier runs that hold for the model of this one. Measurements
-// with other code count once the model has turned out to be the same.
+// priors lists the measurements of earlier runs that hold for the model of this one.
 func (j Job) priors(history []Attempt) []memory.Measurement {
 	for _, a := range slices.Backward(history) {
 		for _, m := range a.Measured {
@@ -185,10 +184,8 @@ func (j Job) priors(history []Attempt) []memory.Measurement {
 			if !known {
 				continue
 			}
-			unknown := func(m memory.Measurement) bool { _, known := m.Fingerprint(); return !known }
 			other := func(m memory.Measurement) bool { f, known := m.Fingerprint(); return known && !model.Same(f) }
-			unsure := slices.DeleteFunc(slices.Clone(j.Unsure), unknown)
-			return slices.DeleteFunc(slices.Concat(j.Remembered, unsure), other)
+			return slices.DeleteFunc(slices.Clone(j.Remembered), other)
 		}
 	}
 	return slices.Clone(j.Remembered)

@@ -279,32 +279,3 @@ func TestPipelineAllowsOnlyZeRO1(t *testing.T) {
 		}
 	}
 }
-
-// Remembered measurements predict whether a plan that trains the same fits.
-func TestExactFits(t *testing.T) {
-	j, inv := gpt(1), h100
-	j.Written, inv.Device.Allowed = sixteen, 24<<30
-	failed := failedAt(0, sixteen, 24<<30)
-	j.Remembered = j.Measured(failed)
-	if !ExactFits(predicting(nil), j, inv, nil) {
-		t.Error("checkpointing is not predicted to fit")
-	}
-	for name, p := range map[string]Policy{
-		"speed":            predicting(func(p *Policy) { p.Prefer = Speed }),
-		"the ladder":       defaults,
-		"no checkpointing": predicting(func(p *Policy) { p.Never = []string{"checkpointing"} }),
-	} {
-		if ExactFits(p, j, inv, nil) {
-			t.Errorf("%s: an exact plan fits", name)
-		}
-	}
-	var ranOut []Plan
-	for _, c := range Candidates(predicting(nil), j, sixteen, inv) {
-		if c.Training == Exact {
-			ranOut = append(ranOut, c.Plan)
-		}
-	}
-	if len(ranOut) == 0 || ExactFits(predicting(nil), j, inv, ranOut) {
-		t.Errorf("a plan that ran out of memory fits; of %d", len(ranOut))
-	}
-}

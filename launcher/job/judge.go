@@ -15,9 +15,6 @@ type FitsToday struct {
 	Job       strategy.Job
 	Inventory strategy.Inventory
 	Room      int64 // memory that each rank has on its device, in bytes; 0: not known
-	// Fits predicts whether a plan fits a device, from measurements of the past, so that a job that has
-	// become smaller runs as written again; nil: no prediction.
-	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
 }
 
 // RememberedFits has the remembered plans and measurements of a job that apply today.
@@ -30,13 +27,11 @@ type RememberedFits struct {
 	Armed *strategy.ArmedPlan
 	// Proposed is a plan that fitted for another user, who is not trusted; nil for none.
 	Proposed *strategy.Recalled
-	// Sure and Unsure are measurements: strategy.Job's Remembered and Unsure.
-	Sure, Unsure []memory.Measurement
+	// Measured are the measurements under the same conditions.
+	Measured []memory.Measurement
 }
 
 const (
-	// otherTorch is the fraction by which bytes may differ with another minor version of PyTorch.
-	otherTorch = 0.10
 	// sameRoom is the fraction by which two figures for one device's memory may differ, because of a context
 	// or a process of the desktop.
 	sameRoom = 0.01
@@ -46,62 +41,30 @@ const (
 
 // JudgeFits returns the part of a job's fits that applies today.
 func JudgeFits(own []Fit, today FitsToday) RememberedFits {
+	i := slices.IndexFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions })
+	if i < 0 {
+		return RememberedFits{Unused: missed(own, today)}
+	}
 	var r RememberedFits
-	for _, f := range own {
-		r.take(f, today)
+	for _, t := range own[i].Tried {
+		r.Measured = append(r.Measured, t.Measured...)
 	}
-	if i := slices.IndexFunc(own, func(f Fit) bool { return f.Conditions == today.Conditions }); i >= 0 {
-		r.choose(own[i].without(today), today)
-		r.arm(own[i], today)
-	} else {
-		r.Unused = missed(own, today)
-	}
+	r.choose(own[i].without(today), today)
+	r.arm(own[i], today)
 	return r
 }
 
-// Hint adds what untrusted users share: measurements, which count once the process has shown the same model, and a
-// plan to propose where nothing else is known.
-func (r *RememberedFits) Hint(others []Fit, today FitsToday) {
-	var hints RememberedFits
-	for _, f := range others {
-		hints.take(f, today)
-	}
-	all := append(hints.Sure, hints.Unsure...)
-	r.Unsure = append(r.Unsure, all[:min(len(all), mostHints)]...)
+// Propose adds a plan that untrusted users share, where nothing else is known.
+func (r *RememberedFits) Propose(others []Fit, today FitsToday) {
 	if r.Recalled != nil || r.Unused != "" {
 		return
 	}
 	for _, f := range others {
 		if f.Conditions == today.Conditions && r.Proposed == nil {
-			hints.Recalled = nil
-			hints.choose(f.without(today), today)
-			r.Proposed = hints.Recalled
+			var theirs RememberedFits
+			theirs.choose(f.without(today), today)
+			r.Proposed = theirs.Recalled
 		}
-	}
-}
-
-// mostHints bounds the measurements of other users.
-const mostHints = 16
-
-// take adds a fit's measurements, as far as they apply under today's conditions.
-func (r *RememberedFits) take(f Fit, today FitsToday) {
-	var all []memory.Measurement
-	for _, t := range f.Tried {
-		for _, m := range t.Measured {
-			if f.Device != today.Device || f.DeviceBytes != today.DeviceBytes {
-				m.StepSeconds, m.CallSeconds = 0, 0 // times differ between cards
-				m.Outside, m.Total, m.Allowed = 0, 0, 0
-			}
-			if f.Torch != today.Torch {
-				m.Doubt = max(m.Doubt, otherTorch)
-			}
-			all = append(all, m)
-		}
-	}
-	if f.Code == today.Code {
-		r.Sure = append(r.Sure, all...)
-	} else {
-		r.Unsure = append(r.Unsure, all...)
 	}
 }
 
@@ -121,31 +84,12 @@ func (r *RememberedFits) choose(f Fit, today FitsToday) {
 	if then := f.Tried[at].Room; then > 0 && float64(today.Room) > float64(then)*(1+sameRoom) {
 		return
 	}
-	past := make([]strategy.Past, len(f.Tried))
-	var ranOut []strategy.Plan
-	for i, t := range f.Tried {
-		past[i] = strategy.Past{Plan: t.Plan, By: t.By, Needed: t.Needed, Measured: t.Measured}
-		if !t.Fitted {
-			ranOut = append(ranOut, t.Plan)
-		}
-	}
-	exact := false // a plan that trains the same is predicted to fit
-	if today.Fits != nil {
-		if today.Fits(past, f.Written, today.Inventory.Device) {
-			return
-		}
-		j := today.Job
-		j.Remembered = r.Sure
-		exact = strategy.ExactFits(today.Policy, j, today.Inventory, ranOut)
-	}
 	for _, i := range f.fitted(today.Policy) {
 		t := f.Tried[i]
-		why := strategy.Admit(today.Policy, today.Job, today.Inventory, past[i])
+		past := strategy.Past{Plan: t.Plan, By: t.By, Needed: t.Needed, Measured: t.Measured}
+		why := strategy.Admit(today.Policy, today.Job, today.Inventory, past)
 		if why == "" {
 			why = tight(t, today.Room)
-		}
-		if why == "" && t.Training == strategy.Average && exact {
-			why = "it is equal on average, and a plan that trains the same is predicted to fit"
 		}
 		if why == "" {
 			r.Recalled, r.Unused = &strategy.Recalled{

@@ -55,43 +55,31 @@ func TestRememberedPlanNeedsEqualConditions(t *testing.T) {
 		name   string
 		change func(*FitsToday)
 		// plan is what is started with, nil for the job as written; unused is a part of why.
-		plan   strategy.Plan
-		unused string
-		// sure, unsure: there are such measurements. doubt and times are theirs.
-		sure, unsure bool
-		doubt        float64
-		times        bool
+		plan     strategy.Plan
+		unused   string
+		measured bool // there are measurements
 	}{
-		{"nothing", func(*FitsToday) {}, smaller, "", true, false, 0, true},
-		{"the code", func(d *FitsToday) { d.Code = "new" }, nil, "code, arguments or configuration", false, true, 0, true},
-		{"the card", func(d *FitsToday) { d.Device, d.DeviceBytes = "NVIDIA A100", 40*gib }, nil, "another device: NVIDIA H100", true, false, 0, false},
-		{"the card's memory", func(d *FitsToday) { d.DeviceBytes = 94 * gib }, nil, "another device", true, false, 0, false},
-		{"PyTorch", func(d *FitsToday) { d.Torch = "2.12" }, nil, "another PyTorch", true, false, 0.10, true},
-		{"the ranks", func(d *FitsToday) { d.Conditions.DataParallel = 4 }, nil, "2 data-parallel ranks", true, false, 0, true},
-		{"the recipe", func(d *FitsToday) { d.Recipe = "accelerate" }, nil, "another recipe", true, false, 0, true},
-		{"the code and the card", func(d *FitsToday) { d.Code, d.Device = "new", "NVIDIA A100" }, nil, "another device", false, true, 0, false},
-		{"the global batch", func(d *FitsToday) { d.Job.Written = asIs.With(strategy.Plan{strategy.MicroBatchSize: "32"}) }, nil, "micro batch 16→32", true, false, 0, true},
-		{"never", func(d *FitsToday) { d.Policy.Never = []string{"checkpointing"} }, nil, `recovery.never lists "checkpointing"`, true, false, 0, true},
-		{"never a knob", func(d *FitsToday) { d.Policy.Never = []string{"micro_batch_size"} }, nil, `recovery.never lists "micro_batch_size"`, true, false, 0, true},
-		{"never another", func(d *FitsToday) { d.Policy.Never = []string{"precision"} }, smaller, "", true, false, 0, true},
-		{"mode", func(d *FitsToday) { d.Policy.Mode = strategy.Off }, nil, `"off"`, true, false, 0, true},
+		{"nothing", func(*FitsToday) {}, smaller, "", true},
+		{"the code", func(d *FitsToday) { d.Code = "new" }, nil, "code, arguments or configuration", false},
+		{"the card", func(d *FitsToday) { d.Device, d.DeviceBytes = "NVIDIA A100", 40*gib }, nil, "another device: NVIDIA H100", false},
+		{"the card's memory", func(d *FitsToday) { d.DeviceBytes = 94 * gib }, nil, "another device", false},
+		{"PyTorch", func(d *FitsToday) { d.Torch = "2.12" }, nil, "another PyTorch", false},
+		{"the ranks", func(d *FitsToday) { d.Conditions.DataParallel = 4 }, nil, "2 data-parallel ranks", false},
+		{"the recipe", func(d *FitsToday) { d.Recipe = "accelerate" }, nil, "another recipe", false},
+		{"the code and the card", func(d *FitsToday) { d.Code, d.Device = "new", "NVIDIA A100" }, nil, "another device", false},
+		{"the global batch", func(d *FitsToday) { d.Job.Written = asIs.With(strategy.Plan{strategy.MicroBatchSize: "32"}) }, nil, "micro batch 16→32", true},
+		{"never", func(d *FitsToday) { d.Policy.Never = []string{"checkpointing"} }, nil, `recovery.never lists "checkpointing"`, true},
+		{"never a knob", func(d *FitsToday) { d.Policy.Never = []string{"micro_batch_size"} }, nil, `recovery.never lists "micro_batch_size"`, true},
+		{"never another", func(d *FitsToday) { d.Policy.Never = []string{"precision"} }, smaller, "", true},
+		{"mode", func(d *FitsToday) { d.Policy.Mode = strategy.Off }, nil, `"off"`, true},
 		{"the job's switch", func(d *FitsToday) {
 			d.Job.Knobs[strategy.ActivationCheckpointing] = strategy.Range{Absent: "launch.hooks = false"}
-		}, nil, "launch.hooks = false", true, false, 0, true},
-		{"the least batch", func(d *FitsToday) { d.Job.Knobs[strategy.MicroBatchSize] = strategy.Range{Min: 16} }, nil, "cannot set the micro batch to 8", true, false, 0, true},
-		{"less room, and the peak fits", func(d *FitsToday) { d.Room = 75 * gib }, smaller, "", true, false, 0, true},
-		{"less room than the peak", func(d *FitsToday) { d.Room = 71 * gib }, nil, "it had 79.0 GiB, and there are 71.0 GiB", true, false, 0, true},
-		{"more room: the failure says nothing", func(d *FitsToday) { d.Room = 85 * gib }, nil, "", true, false, 0, true},
-		{"room that nobody knows", func(d *FitsToday) { d.Room = 0 }, smaller, "", true, false, 0, true},
-		{"a prediction that it fits as written", func(d *FitsToday) {
-			d.Inventory.Device = memory.DeviceMemory{Name: "NVIDIA H100"}
-			d.Fits = func(past []strategy.Past, p strategy.Plan, on memory.DeviceMemory) bool {
-				return len(past) == 2 && len(past[1].Measured) == 1 && equal(past[1].Plan, asIs) && equal(p, asIs) && on.Name == "NVIDIA H100"
-			}
-		}, nil, "", true, false, 0, true},
-		{"a prediction that it does not", func(d *FitsToday) {
-			d.Fits = func([]strategy.Past, strategy.Plan, memory.DeviceMemory) bool { return false }
-		}, smaller, "", true, false, 0, true},
+		}, nil, "launch.hooks = false", true},
+		{"the least batch", func(d *FitsToday) { d.Job.Knobs[strategy.MicroBatchSize] = strategy.Range{Min: 16} }, nil, "cannot set the micro batch to 8", true},
+		{"less room, and the peak fits", func(d *FitsToday) { d.Room = 75 * gib }, smaller, "", true},
+		{"less room than the peak", func(d *FitsToday) { d.Room = 71 * gib }, nil, "it had 79.0 GiB, and there are 71.0 GiB", true},
+		{"more room: the failure says nothing", func(d *FitsToday) { d.Room = 85 * gib }, nil, "", true},
+		{"room that nobody knows", func(d *FitsToday) { d.Room = 0 }, smaller, "", true},
 	} {
 		now := today()
 		c.change(&now)
@@ -106,13 +94,8 @@ func TestRememberedPlanNeedsEqualConditions(t *testing.T) {
 		if !strings.Contains(got.Unused, c.unused) || (got.Unused == "") != (c.unused == "") {
 			t.Errorf("%s: unused since %q, want %q", c.name, got.Unused, c.unused)
 		}
-		if len(got.Sure) > 0 != c.sure || len(got.Unsure) > 0 != c.unsure {
-			t.Errorf("%s: %d sure, %d unsure", c.name, len(got.Sure), len(got.Unsure))
-		}
-		for _, m := range append(got.Sure, got.Unsure...) {
-			if m.Doubt != c.doubt || (m.StepSeconds > 0) != c.times || m.Peak == 0 {
-				t.Errorf("%s: doubt %v, step %v s, peak %d", c.name, m.Doubt, m.StepSeconds, m.Peak)
-			}
+		if len(got.Measured) > 0 != c.measured {
+			t.Errorf("%s: %d measurements", c.name, len(got.Measured))
 		}
 	}
 }
@@ -155,7 +138,7 @@ func TestJobAsWrittenReturnsAfterItFitted(t *testing.T) {
 	other := LearnFits(night(nil, here, job(), smaller), Observation{Conditions: here, Job: job(), Training: strategy.Exact, Trained: true, Room: 79 * gib,
 		Attempt: strategy.Attempt{Plan: smaller, Ended: lastNight, Measured: model(500, 20)}})
 	got := JudgeFits(other, today())
-	if got.Recalled != nil || len(got.Sure) != 1 || got.Sure[0].Model.Parameters != 500 {
+	if got.Recalled != nil || len(got.Measured) != 1 || got.Measured[0].Model.Parameters != 500 {
 		t.Errorf("after another model: %+v", got)
 	}
 }

@@ -27,9 +27,6 @@ import (
 // RememberedPlans remember plans of the job across runs: the fits, combined with the job. The methods
 // must be called from one goroutine.
 type RememberedPlans struct {
-	// Fits reports whether a plan is predicted to fit, as in fits.Today; nil if there is no prediction.
-	Fits func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool
-
 	job     *Prepared
 	store   JobStore
 	shared  SharedStore
@@ -47,9 +44,6 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 	}
 	j := p.Job
 	m := &RememberedPlans{job: p, fresh: fresh}
-	m.Fits = func(past []strategy.Past, plan strategy.Plan, device memory.DeviceMemory) bool {
-		return strategy.Fitting(p.StrategyJob(), past, plan, device)
-	}
 	m.store = JobStore{Name: p.rememberedAs()}
 	m.store.Dir, m.nowhere = FitsFolder(variable)
 	m.shared = SharedStore{Dir: j.Fits.Shared, Group: j.Fits.Trust == TrustGroup}
@@ -93,8 +87,8 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	inv := inventory()
 	today := m.today(ctx, p, j, inv)
 	found := JudgeFits(known, today)
-	found.Hint(shared.Others, today)
-	j.Recalled, j.Remembered, j.Unsure, j.Armed = found.Recalled, found.Sure, found.Unsure, found.Armed
+	found.Propose(shared.Others, today)
+	j.Recalled, j.Remembered, j.Armed = found.Recalled, found.Measured, found.Armed
 	m.name(j.Recalled, own, today)
 	if r := found.Proposed; r != nil {
 		words = append(words, fmt.Sprintf("for another user this job fitted with %s: it starts as written, since fits.trust is \"own\"", r.Changed))
@@ -115,7 +109,7 @@ func (m *RememberedPlans) loadShared() (FitsOfUsers, error) {
 
 // today has the conditions under which fits are judged.
 func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job, inv strategy.Inventory) FitsToday {
-	return FitsToday{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv), Fits: m.Fits}
+	return FitsToday{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv)}
 }
 
 // name adds to a plan the name of the file, or of the folder of shared files, that has it.

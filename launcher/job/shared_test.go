@@ -282,17 +282,17 @@ func TestOldSharedFilesArePruned(t *testing.T) {
 	}
 }
 
-// What untrusted users share is a hint and a proposal; what trusted ones share is used as the caller's own.
-func TestSharedFitsAreHintsUnlessTrusted(t *testing.T) {
+// A plan that untrusted users share is a proposal; what trusted ones share is used as the caller's own.
+func TestSharedPlansAreProposalsUnlessTrusted(t *testing.T) {
 	theirs := night(nil, here, job(), smaller)
 	var r RememberedFits
 	r = JudgeFits(nil, today())
-	r.Hint(theirs, today())
-	if r.Recalled != nil || len(r.Sure) != 0 || len(r.Unsure) != 2 || r.Proposed == nil || !equal(r.Proposed.Plan, smaller) {
+	r.Propose(theirs, today())
+	if r.Recalled != nil || len(r.Measured) != 0 || r.Proposed == nil || !equal(r.Proposed.Plan, smaller) {
 		t.Errorf("others: %+v", r)
 	}
 	r = JudgeFits(FitsOfUsers{Trusted: theirs}.Beyond(nil), today())
-	if r.Recalled == nil || !equal(r.Recalled.Plan, smaller) || len(r.Sure) != 2 {
+	if r.Recalled == nil || !equal(r.Recalled.Plan, smaller) || len(r.Measured) != 2 {
 		t.Errorf("trusted: %+v", r)
 	}
 	// One's own memory decides, and nothing counts twice.
@@ -303,12 +303,12 @@ func TestSharedFitsAreHintsUnlessTrusted(t *testing.T) {
 	if got := (FitsOfUsers{Own: LearnFits(nil, Observation{Conditions: here, Job: job(), Attempt: strategy.Attempt{Plan: asIs, Ended: lastNight, Diagnosis: strategy.Diagnosis{Cause: "cuda-oom", Fatal: true}}}), Trusted: theirs}).Beyond(nil); len(got) != 1 || !got[0].rescued() {
 		t.Errorf("a plan that fitted does not come first: %+v", got)
 	}
-	// Another architecture is a hint without times, and never proposed.
+	// A plan that fitted on another device is not proposed.
 	elsewhere := today()
 	elsewhere.Device = "NVIDIA A100"
 	r = JudgeFits(nil, elsewhere)
-	r.Hint(theirs, elsewhere)
-	if r.Proposed != nil || r.Recalled != nil || len(r.Unsure) != 2 || r.Unsure[0].StepSeconds != 0 {
+	r.Propose(theirs, elsewhere)
+	if r.Proposed != nil || r.Recalled != nil {
 		t.Errorf("another device: %+v", r)
 	}
 }
