@@ -52,37 +52,23 @@ func emptied(dir string) error {
 	return err
 }
 
-// A folder that only has the name of what is being removed is somebody's, and a link in
-// the mark's place is no mark.
+// Only a folder below .gpurun is what is left of a run, and a link is none.
 func TestLeftover(t *testing.T) {
 	root := t.TempDir()
-	mark := func(name string) string { return filepath.Join(root, name, removedFile) }
-	for _, name := range []string{".removed-named", ".removed-linked", ".removed-marked", "marked", "target"} {
-		if err := os.MkdirAll(filepath.Join(root, name, "data"), 0o755); err != nil {
+	for _, name := range []string{".gpurun/gpt/.removed-run", ".gpurun/gpt/run", "gpt/.removed-run", "target/data"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := errors.Join(os.WriteFile(mark("target"), nil, 0o600), os.WriteFile(mark("marked"), nil, 0o600),
-		os.WriteFile(mark(".removed-marked"), nil, 0o600), os.Symlink(mark("target"), mark(".removed-linked")),
-		os.Symlink(filepath.Join(root, "target"), filepath.Join(root, ".removed-link")))
-	if err != nil {
+	if err := os.Symlink(filepath.Join(root, "target"), filepath.Join(root, ".gpurun/gpt/.removed-link")); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(root, ".removed-empty"), 0o755), os.Mkdir(filepath.Join(root, "empty"), 0o755)); err != nil { // killed between the mark and the folder
-		t.Fatal(err)
-	}
-	for _, name := range []string{".removed-named", ".removed-linked", ".removed-link", "marked", "empty", ".removed-marked", ".removed-empty"} {
-		dir, want := filepath.Join(root, name), name == ".removed-marked" || name == ".removed-empty"
-		if got := Leftover(dir); got != want {
+	for name, want := range map[string]bool{
+		".gpurun/gpt/.removed-run": true, ".gpurun/gpt/run": false, ".gpurun/gpt/.removed-link": false, "gpt/.removed-run": false, ".gpurun/gpt/.removed-gone": false,
+	} {
+		if got := Leftover(filepath.Join(root, name)); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
-		err := RemoveLeftover(dir)
-		if _, there := os.Lstat(dir); (err == nil) != want || (there != nil) != want {
-			t.Errorf("%s: %v, %v", name, err, there)
-		}
-	}
-	if _, err := os.Lstat(filepath.Join(root, "target", "data")); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -134,7 +134,7 @@ func (c Cleaning) remove(r Entry) (why string, err error) {
 
 // finish removes the rest of runs that an earlier cleaning began to remove.
 func (c Cleaning) finish(dir string, done *Cleaned) (failed error) {
-	left, _ := below(dir, isLeftover) // Clean has read the same folders
+	left, _ := below(dir, journal.Leftover) // Clean has read the same folders
 	for _, path := range left {
 		r := Entry{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken, Broken: "it was being removed"}
 		r.Measure()

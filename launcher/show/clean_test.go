@@ -93,29 +93,22 @@ func TestCleanIgnoresOtherFolders(t *testing.T) {
 	}
 }
 
-// A folder is not gpurun's for its name: what gpurun was removing has its mark, and is where
-// runs are.
+// What gpurun was removing is below .gpurun; elsewhere a folder is not gpurun's for its name.
 func TestCleanFinishesAnInterruptedRemoval(t *testing.T) {
 	dir := t.TempDir()
-	for name, marked := range map[string]bool{
-		".removed-top": false, "proj/.removed-2023": false, ".removed-marked": true, "proj/.removed-marked": true,
-		"logs/gpt/.removed-left": true, "logs/gpt/.removed-mine": false, "work/.gpurun/gpt/.removed-left": true, "work/.gpurun/gpt/.removed-mine": false,
-	} {
+	for _, name := range []string{".removed-top", "proj/.removed-2023", "logs/gpt/.removed-mine", "work/.gpurun/gpt/.removed-left"} {
 		if err := os.MkdirAll(filepath.Join(dir, name, "data"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if marked {
-			put(t, filepath.Join(dir, name, ".gpurun-removed"), "")
-		}
 	}
 	writeRun(t, filepath.Join(dir, "logs/gpt/run"), runBegan("gpt", 0))
-	for _, test := range []struct{ at, want string }{{"", ""}, {"proj", ""}, {"logs", ".removed-left"}, {"work", ".removed-left"}} {
+	for _, test := range []struct{ at, want string }{{"", ""}, {"proj", ""}, {"logs", ""}, {"work", ".removed-left"}} {
 		done, err := Cleaning{Age: oneDay, Now: morning, Keep: 5}.Clean(filepath.Join(dir, test.at))
 		if err != nil || removed(done) != test.want {
 			t.Errorf("in %q: removed %q, %v", test.at, removed(done), err)
 		}
 	}
-	for _, name := range []string{".removed-top", "proj/.removed-2023", ".removed-marked", "proj/.removed-marked", "logs/gpt/.removed-mine", "work/.gpurun/gpt/.removed-mine"} {
+	for _, name := range []string{".removed-top", "proj/.removed-2023", "logs/gpt/.removed-mine"} {
 		if _, err := os.Stat(filepath.Join(dir, name, "data")); err != nil {
 			t.Error(err)
 		}

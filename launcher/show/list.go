@@ -61,19 +61,6 @@ func look(paths []string, read func(path string) Entry) []Entry {
 	return all
 }
 
-// isLeftover reports whether a folder is a run directory that was being removed.
-func isLeftover(path string) bool { return journal.Leftover(path) && holdsRuns(filepath.Dir(path)) }
-
-// holdsRuns reports whether a folder is for runs: it is below a .gpurun, or has a run in it, like a job's
-// folder in --log-dir.
-func holdsRuns(dir string) bool {
-	if slices.Contains(strings.Split(dir, string(filepath.Separator)), home) {
-		return true
-	}
-	inner, _ := folders(dir)
-	return slices.ContainsFunc(inner, isRun)
-}
-
 // below are the absolute paths of the wanted folders: dir itself, those in it, or in its jobs'
 // folders.
 func below(dir string, wanted func(path string) bool) ([]string, error) {
