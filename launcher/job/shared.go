@@ -35,15 +35,13 @@ const (
 	largestShared = 256 << 10 // bytes of one file
 	sharedFor     = 90 * 24 * time.Hour
 	prunedAtOnce  = 32 // folders
-	tomorrow      = 24 * time.Hour
 )
 
 // FitsOfUsers are the fits of one job that users share.
 type FitsOfUsers struct {
 	Own     []Fit // the caller's
 	Trusted []Fit // of users whose plans a job may start with
-	Others  []Fit // of other users: hints only
-
+	Others  []Fit // of other users: proposals only
 }
 
 // sharedName matches the name of a user's file.
@@ -155,12 +153,8 @@ func (s SharedStore) read(folder, name string, root fs.FileInfo) (f sharedFile, 
 		return f, false
 	}
 	f.fits, err = decode(text)
-	if err != nil || strange(text) || slices.ContainsFunc(f.fits, func(one Fit) bool { return one.Code != filepath.Base(folder) }) {
-		return f, false
-	}
-	soon := time.Now().Add(tomorrow)
-	future := func(t TriedPlan) bool { return t.At.After(soon) }
-	return f, !slices.ContainsFunc(f.fits, func(one Fit) bool { return slices.ContainsFunc(one.Tried, future) })
+	foreign := func(one Fit) bool { return one.Code != filepath.Base(folder) }
+	return f, err == nil && !strange(text) && !slices.ContainsFunc(f.fits, foreign)
 }
 
 // strange reports whether a file has a text that is no name of a module, a device or a setting: another user's words

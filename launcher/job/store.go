@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/system"
@@ -31,7 +30,7 @@ func (s JobStore) Load() ([]Fit, error) {
 	if s.Dir == "" {
 		return nil, nil
 	}
-	if err := checkFolder(s.Dir); err != nil {
+	if err := system.CheckShared(s.Dir); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -49,7 +48,7 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 	if err := system.MkdirAll(s.Dir); err != nil {
 		return fmt.Errorf("make the folder of the remembered plans: %w", err)
 	}
-	if err := checkFolder(s.Dir); err != nil {
+	if err := system.CheckShared(s.Dir); err != nil {
 		return err
 	}
 	unlock, err := lock(filepath.Join(s.Dir, lockFile))
@@ -59,7 +58,7 @@ func (s JobStore) Update(change func([]Fit) []Fit) error {
 	defer unlock()
 	path := filepath.Join(s.Dir, s.Name)
 	known, err := readFits(path)
-	var refused *RefusedFit
+	var refused *system.Untrusted
 	if errors.As(err, &refused) || errors.Is(err, errNewer) {
 		return err
 	}
@@ -149,37 +148,4 @@ func FitName(words ...string) string {
 		fmt.Fprintf(h, "%d:%s", len(w), w) // a hash never returns an error
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16]) + ".json"
-}
-
-// RefusedFit is the reason why a file or folder is not used: another user could have written it.
-type RefusedFit struct{ Path, Why string }
-
-func (e *RefusedFit) Error() string { return fmt.Sprintf("%s: %s", e.Path, e.Why) }
-
-// ownedOnly refuses files and folders that belong to another user, or that others may write to. Those of a volume's
-// group are its users' own.
-func ownedOnly(path string, info fs.FileInfo) error {
-	const groupAndOthers = 0o022
-	if system.ForGroup(path, info) {
-		return nil
-	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Uid) != int64(os.Geteuid()) {
-		return &RefusedFit{path, fmt.Sprintf("it belongs to another user (uid %d)", stat.Uid)}
-	}
-	if mode := info.Mode().Perm(); mode&groupAndOthers != 0 {
-		return &RefusedFit{path, fmt.Sprintf("others can write to it (mode %#o)", mode)}
-	}
-	return nil
-}
-
-// checkFolder refuses a folder that others could put a file into.
-func checkFolder(dir string) error {
-	info, err := os.Stat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() {
-		return &RefusedFit{dir, "it is not a folder"}
-	}
-	return ownedOnly(dir, info)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -183,7 +184,7 @@ func TestFilesWritableByOthersAreRefused(t *testing.T) {
 // refusedFits wants a store that is neither read nor written.
 func refusedFits(t *testing.T, name string, store JobStore) {
 	t.Helper()
-	var why *RefusedFit
+	var why *system.Untrusted
 	if fits, err := store.Load(); !errors.As(err, &why) || fits != nil {
 		t.Errorf("%s: it was read: %v, %v", name, fits, err)
 	}
@@ -219,32 +220,22 @@ func TestHostileFilesAreIgnored(t *testing.T) {
 		t.Fatalf("a whole file: %v", err)
 	}
 	for name, text := range map[string]string{
-		"empty":                  "",
-		"cut off":                fmt.Sprintf(fit, "")[:100],
-		"not JSON":               "\x00\x01",
-		"a list":                 "[]",
-		"a knob that is none":    strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"rm -rf":8}`, 1),
-		"a word that is none":    strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"precision":"fp64; reboot"}`, 1),
-		"a negative batch":       strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"micro_batch_size":-8}`, 1),
-		"a written plan":         strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":64}`, `{"sharding":"zero9"}`, 1),
-		"negative room":          fmt.Sprintf(fit, `,"room_bytes":-1`),
-		"negative peak":          fmt.Sprintf(fit, `,"peak_bytes":-1`),
-		"no time":                strings.Replace(fmt.Sprintf(fit, ""), `,"at":"2025-11-21T03:00:00Z"`, "", 1),
-		"a negative measure":     fmt.Sprintf(fit, `,"measured":[{"peak_bytes":-5}]`),
-		"a negative mark":        fmt.Sprintf(fit, `,"measured":[{"marks":[{"path":"h","bytes":[1,-2]}]}]`),
-		"a doubt above all":      fmt.Sprintf(fit, `,"measured":[{"doubt":7}]`),
-		"more than any host has": fmt.Sprintf(fit, `,"measured":[{"host_bytes":9223372036854775807}]`),
-		"an endless step":        fmt.Sprintf(fit, `,"measured":[{"step_seconds":1e300}]`),
-		"a vast model":           fmt.Sprintf(fit, `,"measured":[{"model":{"parameters":9223372036854775807}}]`),
-		"a negative shape":       fmt.Sprintf(fit, `,"measured":[{"shape":[-5]}]`),
-		"a negative sequence":    fmt.Sprintf(fit, `,"measured":[{"plan":{"sequence":-1}}]`),
-		"a number too large":     fmt.Sprintf(fit, `,"room_bytes":1e400`),
-		"too large":              strings.Repeat(" ", largestFits) + fmt.Sprintf(fit, ""),
-		"deep":                   strings.Repeat("[", 100_000),
-		"no class of training":   strings.Replace(fmt.Sprintf(fit, ""), `"training":"exact",`, "", 1),
-		"of a version to come":   `{"v":2,"fits":[]}`,
-		"of no version":          `{"fits":[]}`,
-		"a plan that is a list":  strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `["micro_batch_size"]`, 1),
+		"empty":                 "",
+		"cut off":               fmt.Sprintf(fit, "")[:100],
+		"not JSON":              "\x00\x01",
+		"a list":                "[]",
+		"a knob that is none":   strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"rm -rf":8}`, 1),
+		"a word that is none":   strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"precision":"fp64; reboot"}`, 1),
+		"a negative batch":      strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `{"micro_batch_size":-8}`, 1),
+		"a written plan":        strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":64}`, `{"sharding":"zero9"}`, 1),
+		"no time":               strings.Replace(fmt.Sprintf(fit, ""), `,"at":"2025-11-21T03:00:00Z"`, "", 1),
+		"a number too large":    fmt.Sprintf(fit, `,"room_bytes":1e400`),
+		"too large":             strings.Repeat(" ", largestFits) + fmt.Sprintf(fit, ""),
+		"deep":                  strings.Repeat("[", 100_000),
+		"no class of training":  strings.Replace(fmt.Sprintf(fit, ""), `"training":"exact",`, "", 1),
+		"of a version to come":  `{"v":2,"fits":[]}`,
+		"of no version":         `{"fits":[]}`,
+		"a plan that is a list": strings.Replace(fmt.Sprintf(fit, ""), `{"micro_batch_size":8}`, `["micro_batch_size"]`, 1),
 	} {
 		if fits, err := decode([]byte(text)); err == nil {
 			t.Errorf("%s: it was taken for %v", name, fits)
