@@ -129,7 +129,7 @@ func limitsKnown(p *patient) string {
 // readLimits reads the limits of a process that is started like a rank. gpurun's own limits differ, since Go
 // raises its limit of open files.
 func (p *patient) readLimits(ctx context.Context) (limits, error) {
-	all, err := python.Start(ctx, []ranks.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
+	all, err := ranks.RunBeside(ctx, []ranks.Rank{{Argv: []string{"cat", "/proc/self/limits"}, Env: p.env.Words()}})
 	if err != nil {
 		return limits{}, fmt.Errorf("read the limits: %w", err)
 	}

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/lazy"
@@ -24,8 +26,7 @@ func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) e
 	late := fmt.Errorf("it took longer than %v and was ended", p.timeout)
 	timed, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
 	defer cancel()
-	errs := &firstBytes{}
-	err := ranks.RunBeside(timed, ranks.SideCommand{Argv: p.argv, Dir: p.dir, Stdin: append(event, '\n'), Stderr: errs})
+	words, err := p.run(timed, event)
 	switch {
 	case err == nil:
 		return nil
@@ -36,11 +37,31 @@ func (p *eventCommand) send(ctx context.Context, _ Notification, event []byte) e
 	if errors.As(err, &missing) {
 		err = missing.Err
 	}
-	words := fmt.Sprintf("%s: %v", p.name(), err)
-	if line := strings.TrimSpace(string(errs.text)); line != "" {
-		words += ": " + mask.CutText(mask.TerminalLine(line[strings.LastIndexByte(line, '\n')+1:]), mostShown)
+	why := fmt.Sprintf("%s: %v", p.name(), err)
+	if line := strings.TrimSpace(words); line != "" {
+		why += ": " + mask.CutText(mask.TerminalLine(line[strings.LastIndexByte(line, '\n')+1:]), mostShown)
 	}
-	return &refusal{words}
+	return &refusal{why}
+}
+
+// run runs the program, and returns what it wrote to stderr.
+func (p *eventCommand) run(ctx context.Context, event []byte) (words string, err error) {
+	stdin, err := ranks.InMemory(append(event, '\n'))
+	if err != nil {
+		return "", err
+	}
+	defer stdin.Close()
+	all, err := ranks.RunBeside(ctx, []ranks.Rank{{Argv: p.argv, Env: os.Environ(), Dir: p.dir, Stdin: stdin}})
+	if err != nil {
+		return "", err
+	}
+	switch one := all[0]; {
+	case one.Signal != 0:
+		return one.Err, fmt.Errorf("signal: %v", syscall.Signal(one.Signal))
+	case one.Code != 0:
+		return one.Err, fmt.Errorf("exit status %d", one.Code)
+	}
+	return "", nil
 }
 
 // plainName is the path of a program that has no argument in it.
@@ -54,16 +75,5 @@ func (p *eventCommand) name() string {
 	return p.argv[0]
 }
 
-// Bounds of what is shown of a program's stderr: its bytes, and the characters of its last line.
-const (
-	mostRead  = 4 << 10
-	mostShown = 120
-)
-
-// A firstBytes keeps only the first bytes written to it.
-type firstBytes struct{ text []byte }
-
-func (h *firstBytes) Write(p []byte) (int, error) {
-	h.text = append(h.text, p[:min(len(p), mostRead-len(h.text))]...)
-	return len(p), nil
-}
+// mostShown bounds what is shown of the last line of a program's stderr, in characters.
+const mostShown = 120

@@ -348,14 +348,14 @@ func Guarded(ctx context.Context) context.Context {
 func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []string) (string, error) {
 	rank := ranks.Rank{Argv: argv, Dir: i.dir, Env: i.env.Words()}
 	if in != nil {
-		f, err := inMemory(in)
+		f, err := ranks.InMemory(in)
 		if err != nil {
 			return "", err
 		}
 		defer f.Close()
 		rank.Stdin = f
 	}
-	all, err := Start(ctx, []ranks.Rank{rank})
+	all, err := ranks.RunBeside(ctx, []ranks.Rank{rank})
 	switch {
 	case err != nil:
 		return "", err
@@ -365,22 +365,6 @@ func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []strin
 		return "", withReason(fmt.Errorf("ended with code %d", all[0].Code), all[0].Err)
 	}
 	return all[0].Out, nil
-}
-
-// inMemory is a file without a name with a text, to be read from its beginning.
-func inMemory(text []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
-	}
-	f := os.NewFile(uintptr(fd), "input")
-	if _, err = f.Write(text); err == nil {
-		_, err = f.Seek(0, 0)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }
 
 // withReason adds the last line that a program wrote about its failure.

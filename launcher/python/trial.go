@@ -1,149 +1,18 @@
 package python
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"os"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/ranks"
 )
-
-const (
-	// peers is how long the others may continue after one process has failed: they wait for
-	// it, or have the better reason.
-	peers = time.Second
-	// killBound is how long processes may take to die.
-	killBound = 3 * time.Second
-	// drainBound is how long the output may take to be read, where a process still holds a pipe.
-	drainBound = 10 * time.Second
-)
-
-// A ProcessResult is the output of a process, and how it ended.
-type ProcessResult struct {
-	Out, Err string
-	Code     int // Unknown where it had to be ended
-	Signal   int // 0 for none
-}
-
-// Start runs processes as gpurun runs ranks, until all have ended, one has failed, or
-// ctx is done; none is left, nor what they started.
-func Start(ctx context.Context, processes []ranks.Rank) ([]ProcessResult, error) {
-	if err := ranks.CheckProcesses(); err != nil {
-		return nil, err
-	}
-	streams := &outputPipes{}
-	for i := range processes {
-		processes[i].Rank, processes[i].LocalRank = i, i
-		var err error
-		if processes[i].Stdout, err = streams.open(); err == nil {
-			processes[i].Stderr, err = streams.open()
-		}
-		if err != nil {
-			streams.close()
-			return nil, fmt.Errorf("open a pipe: %w", err)
-		}
-	}
-	group, err := ranks.Start(ctx, processes, ranks.StartOptions{Marker: fmt.Sprintf("tryout-%d-%d", os.Getpid(), time.Now().UnixNano()), KillTimeout: killBound})
-	streams.close()
-	if err != nil {
-		streams.wait()
-		return nil, err
-	}
-	all := make([]ProcessResult, len(processes))
-	await(ctx, group, all)
-	group.Stop(0)
-	texts := streams.wait()
-	for i := range all {
-		all[i].Out, all[i].Err = texts[2*i], texts[2*i+1]
-	}
-	if ctx.Err() != nil {
-		return all, context.Cause(ctx)
-	}
-	return all, nil
-}
-
-// await records how the processes end.
-func await(ctx context.Context, group *ranks.Group, all []ProcessResult) {
-	for i := range all {
-		all[i].Code = Unknown
-	}
-	var failed <-chan time.Time
-	for {
-		select {
-		case f, more := <-group.Exits():
-			if !more {
-				return
-			}
-			exit := f.Exit()
-			all[f.Rank].Code, all[f.Rank].Signal = exit.Code, exit.Signal
-			if exit.Code != 0 && failed == nil {
-				failed = time.After(peers)
-			}
-		case <-failed:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// outputPipes are the pipes that processes write to.
-type outputPipes struct {
-	reading sync.WaitGroup
-	ours    []*os.File
-	theirs  []*os.File
-	texts   []*bytes.Buffer
-}
-
-// open makes a pipe, whose beginning is kept.
-func (s *outputPipes) open() (*os.File, error) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	text := &bytes.Buffer{}
-	s.ours, s.theirs, s.texts = append(s.ours, r), append(s.theirs, w), append(s.texts, text)
-	s.reading.Go(func() {
-		_, err := io.CopyN(text, r, largest)
-		if err == nil {
-			_, _ = io.Copy(io.Discard, r) // more than an answer
-		}
-	})
-	return w, nil
-}
-
-// close closes the processes' ends.
-func (s *outputPipes) close() {
-	for _, w := range s.theirs {
-		w.Close()
-	}
-}
-
-// wait returns what was written. A process that still holds a pipe cannot be killed, and is
-// not waited for.
-func (s *outputPipes) wait() []string {
-	for _, r := range s.ours {
-		_ = r.SetReadDeadline(time.Now().Add(drainBound))
-	}
-	s.reading.Wait()
-	var texts []string
-	for i, r := range s.ours {
-		r.Close()
-		texts = append(texts, s.texts[i].String())
-	}
-	return texts
-}
 
 // A Trial is Python that the job's interpreter runs, in one process for each of Words; each
 // prints one line of JSON, and Ready to stderr before that.
@@ -167,19 +36,19 @@ func Run[Answer any](ctx context.Context, by *Interpreter, t Trial) ([]Answer, e
 		processes = append(processes, ranks.Rank{Argv: argv, Dir: dir, Env: env.Words()})
 	}
 	answers := make([]Answer, len(processes))
-	all, err := Start(ctx, processes)
-	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
+	all, err := ranks.RunBeside(ctx, processes)
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ranks.ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
 		return answers, ErrBusy
 	}
 	for i, one := range all {
 		if err != nil {
 			break
 		}
-		if one.Code != Unknown {
-			err = one.decode(&answers[i])
+		if one.Code != ranks.Unknown {
+			err = decode(one, &answers[i])
 		}
 	}
-	if err == nil && slices.ContainsFunc(all, func(one ProcessResult) bool { return one.Code == Unknown }) {
+	if err == nil && slices.ContainsFunc(all, func(one ranks.ProcessResult) bool { return one.Code == ranks.Unknown }) {
 		err = errors.New("it was ended before it answered") // because of another one, whose error is above
 	}
 	return answers, err
@@ -197,9 +66,6 @@ const Ready = "ready"
 // ErrBusy is the error where the import took all the time, and nothing was tried.
 var ErrBusy = errors.New("not tried: PyTorch was not imported in time, the machine is busy")
 
-// Unknown is the code of a process that had to be ended.
-const Unknown = -1
-
 // noAnswer is a process that gave no answer.
 type noAnswer struct {
 	last string // the last line that it wrote, or how it ended
@@ -209,7 +75,7 @@ type noAnswer struct {
 func (f *noAnswer) Error() string { return f.last }
 
 // decode reads the answer of a process: what a sitecustomize prints comes before.
-func (s ProcessResult) decode(answer any) error {
+func decode(s ranks.ProcessResult, answer any) error {
 	lines := strings.Split(strings.TrimSpace(s.Out), "\n")
 	err := json.Unmarshal([]byte(lines[len(lines)-1]), answer)
 	if s.Code == 0 && err == nil {

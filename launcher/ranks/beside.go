@@ -1,97 +1,162 @@
 package ranks
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"syscall"
+	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/strategy"
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// besideBound bounds the wait for the end of killed processes.
-	besideBound = 2 * time.Second
-	// besideHeld is how long to wait for more output of a command that is gone, if a process that could not
-	// be killed holds its output open.
-	besideHeld = 200 * time.Millisecond
+	// peerBound is how long the others may continue after one process has failed: they wait for
+	// it, or have the better reason.
+	peerBound = time.Second
+	// besideBound is how long processes may take to die.
+	besideBound = 3 * time.Second
+	// drainBound is how long the output may take to be read, where a process still holds a pipe.
+	drainBound = 10 * time.Second
+	// mostOutput is how much of a process's output is read, in bytes.
+	mostOutput = 4 << 20
 )
 
-// A SideCommand is a program that gpurun runs besides the ranks. It inherits gpurun's environment.
-type SideCommand struct {
-	Argv   []string
-	Dir    string
-	Stdin  []byte
-	Stderr io.Writer // receives the program's stderr; its stdout is dropped
+// A ProcessResult is the output of a process, and how it ended.
+type ProcessResult struct {
+	Out, Err string
+	Code     int // Unknown where it had to be ended
+	Signal   int // 0 for none
 }
 
-// RunBeside runs a command until it ends or ctx is done, and ends everything that it started, as Stop does. The
-// command has separate guards, so that nothing of it remains if gpurun is killed. The error is that of Start,
-// the cause of ctx, or the command's failure.
-func RunBeside(ctx context.Context, c SideCommand) (err error) {
-	stdin, feed, err := os.Pipe()
+// RunBeside runs processes besides the ranks, as ranks are run, until all have ended, one has failed, or
+// ctx is done; none is left, nor what they started.
+func RunBeside(ctx context.Context, processes []Rank) ([]ProcessResult, error) {
+	if err := CheckProcesses(); err != nil {
+		return nil, err
+	}
+	streams := &outputPipes{}
+	for i := range processes {
+		processes[i].Rank, processes[i].LocalRank = i, i
+		var err error
+		if processes[i].Stdout, err = streams.open(); err == nil {
+			processes[i].Stderr, err = streams.open()
+		}
+		if err != nil {
+			streams.close()
+			return nil, fmt.Errorf("open a pipe: %w", err)
+		}
+	}
+	group, err := Start(ctx, processes, StartOptions{Marker: "beside-" + rand.Text(), KillTimeout: besideBound})
+	streams.close()
 	if err != nil {
-		return fmt.Errorf("open a pipe: %w", err)
+		streams.wait()
+		return nil, err
 	}
-	errs, stderr, err := os.Pipe()
-	if err != nil {
-		stdin.Close()
-		feed.Close()
-		return fmt.Errorf("open a pipe: %w", err)
+	all := make([]ProcessResult, len(processes))
+	group.await(ctx, all)
+	group.Stop(0)
+	texts := streams.wait()
+	for i := range all {
+		all[i].Out, all[i].Err = texts[2*i], texts[2*i+1]
 	}
-	rank := Rank{Argv: c.Argv, Env: os.Environ(), Dir: c.Dir, Stdin: stdin, Stderr: stderr}
-	g, err := Start(ctx, []Rank{rank}, StartOptions{Marker: "beside-" + rand.Text(), KillTimeout: besideBound})
-	stdin.Close()
-	stderr.Close()
-	fed, read := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(fed)
-		_, _ = feed.Write(c.Stdin) // no error: a command need not read its stdin
-		feed.Close()
-	}()
-	go func() {
-		defer close(read)
-		_, _ = io.Copy(c.Stderr, errs)
-	}()
-	switch {
-	case err == nil:
-		err = g.outcome(ctx)
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
+	if ctx.Err() != nil {
+		return all, context.Cause(ctx)
 	}
-	held := time.NewTimer(besideHeld)
-	defer held.Stop()
-	select {
-	case <-read:
-	case <-held.C:
-	}
-	feed.Close() // a process that could not be killed may still have the other ends open
-	errs.Close()
-	<-fed
-	<-read
-	return err
+	return all, nil
 }
 
-// outcome waits for the only rank, stops the group, and returns the rank's failure.
-func (g *Group) outcome(ctx context.Context) error {
-	var fact strategy.Fact
-	select {
-	case fact = <-g.Exits():
-	case <-ctx.Done():
+// await records how the processes end.
+func (g *Group) await(ctx context.Context, all []ProcessResult) {
+	for i := range all {
+		all[i].Code = Unknown
 	}
-	report := g.Stop(0)
-	switch exit := fact.Exit(); {
-	case exit == nil && len(report.Leftover) > 0: // it is in a system call that no signal interrupts
-		return fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
-	case exit == nil:
-		return context.Cause(ctx)
-	case exit.Signal != 0:
-		return fmt.Errorf("signal: %v", syscall.Signal(exit.Signal))
-	case exit.Code != 0:
-		return fmt.Errorf("exit status %d", exit.Code)
+	var failed <-chan time.Time
+	for {
+		select {
+		case f, more := <-g.Exits():
+			if !more {
+				return
+			}
+			exit := f.Exit()
+			all[f.Rank].Code, all[f.Rank].Signal = exit.Code, exit.Signal
+			if exit.Code != 0 && failed == nil {
+				failed = time.After(peerBound)
+			}
+		case <-failed:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
-	return nil
+}
+
+// outputPipes are the pipes that processes write to.
+type outputPipes struct {
+	reading sync.WaitGroup
+	ours    []*os.File
+	theirs  []*os.File
+	texts   []*bytes.Buffer
+}
+
+// open makes a pipe, whose beginning is kept.
+func (s *outputPipes) open() (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	text := &bytes.Buffer{}
+	s.ours, s.theirs, s.texts = append(s.ours, r), append(s.theirs, w), append(s.texts, text)
+	s.reading.Go(func() {
+		_, err := io.CopyN(text, r, mostOutput)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, r) // more than an answer
+		}
+	})
+	return w, nil
+}
+
+// close closes the processes' ends.
+func (s *outputPipes) close() {
+	for _, w := range s.theirs {
+		w.Close()
+	}
+}
+
+// wait returns what was written. A process that still holds a pipe cannot be killed, and is
+// not waited for.
+func (s *outputPipes) wait() []string {
+	for _, r := range s.ours {
+		_ = r.SetReadDeadline(time.Now().Add(drainBound))
+	}
+	s.reading.Wait()
+	var texts []string
+	for i, r := range s.ours {
+		r.Close()
+		texts = append(texts, s.texts[i].String())
+	}
+	return texts
+}
+
+// Unknown is the code of a process that had to be ended.
+const Unknown = -1
+
+// InMemory is a file without a name with a text, to be read from its beginning.
+func InMemory(text []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("input", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "input")
+	if _, err = f.Write(text); err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }

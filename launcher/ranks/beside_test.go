@@ -3,7 +3,6 @@ package ranks
 import (
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,10 +25,13 @@ until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
 		want error
 	}{"it is ended": {"echo yes >ready; sleep 1000", errors.New("time is up")}, "it ends": {"echo yes >ready", nil}} {
 		dir := t.TempDir()
-		cmd := SideCommand{Argv: []string{"sh", "-c", starts + test.rest}, Dir: dir, Stderr: io.Discard}
+		cmd := Rank{Argv: []string{"sh", "-c", starts + test.rest}, Env: os.Environ(), Dir: dir}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		ended := make(chan error)
-		go func() { ended <- RunBeside(ctx, cmd) }()
+		go func() {
+			_, err := RunBeside(ctx, []Rank{cmd})
+			ended <- err
+		}()
 		for test.want != nil {
 			if _, err := os.Stat(filepath.Join(dir, "ready")); err == nil {
 				cancel(test.want)
@@ -54,5 +56,17 @@ until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
 				t.Errorf("%s: %s, process %d, is left (%s)", name, file, pid, p.name)
 			}
 		}
+	}
+}
+
+// What a process says is bounded, and one that is not there is an error.
+func TestBesideBoundsOutput(t *testing.T) {
+	flood := Rank{Argv: []string{"head", "-c", "20000000", "/dev/zero"}, Env: os.Environ()}
+	all, err := RunBeside(t.Context(), []Rank{flood})
+	if err != nil || len(all[0].Out) != mostOutput || all[0].Code != 0 {
+		t.Errorf("%d bytes with code %d, %v", len(all[0].Out), all[0].Code, err)
+	}
+	if _, err := RunBeside(t.Context(), []Rank{{Argv: []string{"no-such-program"}}}); err == nil {
+		t.Error("a program that is not there started")
 	}
 }
