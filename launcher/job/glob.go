@@ -2,7 +2,7 @@ package job
 
 import (
 	"errors"
-	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,83 +34,52 @@ func CheckCheckpoints(dir, glob string) error {
 	return err
 }
 
-// search is filepath.Glob, and ends after a number of names, and at a time.
+// search is filepath.Glob, and ends after a number of names, and at a time. The pattern is an absolute path.
 func search(pattern string, names int, until time.Time) ([]string, error) {
 	if _, err := filepath.Match(pattern, ""); err != nil {
 		return nil, err
 	}
-	g := globber{left: names, until: until}
-	return g.expand(pattern)
-}
-
-// A globber has a number of names left to look at, until a time.
-type globber struct {
-	left  int
-	until time.Time
-}
-
-func (g *globber) expand(pattern string) ([]string, error) {
-	if !special(pattern) {
-		if _, err := os.Lstat(pattern); err != nil {
-			return nil, nil
-		}
-		return []string{pattern}, nil
+	files := &boundedFiles{FS: os.DirFS("/"), left: names, until: until}
+	matches, err := fs.Glob(files, strings.TrimPrefix(filepath.Clean(pattern), "/"))
+	if err = errors.Join(err, files.failed); err != nil {
+		return nil, err
 	}
-	dir, file := filepath.Split(pattern)
-	dir = filepath.Clean(dir)
-	folders := []string{dir}
-	if special(dir) {
-		var err error
-		if folders, err = g.expand(dir); err != nil {
-			return nil, err
-		}
-	}
-	var matches []string
-	for _, folder := range folders {
-		found, err := g.matching(folder, file)
-		if err != nil {
-			return nil, err
-		}
-		matches = append(matches, found...)
+	for i := range matches {
+		matches[i] = "/" + matches[i]
 	}
 	return matches, nil
 }
 
-// matching lists the files of a folder that a pattern without a slash matches, in order. A folder
-// that does not exist or cannot be read has none.
-func (g *globber) matching(dir, pattern string) (found []string, err error) {
-	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return nil, nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return nil, nil
-	}
-	defer f.Close()
-	const batch = 1024
-	for {
-		names, end := f.Readdirnames(batch)
-		if g.left -= len(names); g.left < 0 {
-			return nil, ErrTooManyFiles
-		}
-		if time.Now().After(g.until) {
-			return nil, ErrSlowSearch
-		}
-		for _, name := range names {
-			if fits, err := filepath.Match(pattern, name); err != nil {
-				return nil, err
-			} else if fits {
-				found = append(found, filepath.Join(dir, name))
-			}
-		}
-		if end != nil || len(names) == 0 {
-			if end != nil && !errors.Is(end, io.EOF) {
-				return nil, nil
-			}
-			slices.Sort(found)
-			return found, nil
-		}
-	}
+// boundedFiles has a number of names left to list, until a time.
+type boundedFiles struct {
+	fs.FS
+	left   int
+	until  time.Time
+	failed error // why no more is listed
 }
 
-func special(path string) bool { return strings.ContainsAny(path, `*?[\`) }
+// ReadDir lists a folder by name.
+func (b *boundedFiles) ReadDir(name string) (all []fs.DirEntry, err error) {
+	f, err := os.Open("/" + name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for b.failed == nil && err == nil {
+		const batch = 1024
+		var some []fs.DirEntry
+		some, err = f.ReadDir(batch)
+		all = append(all, some...)
+		switch b.left -= len(some); {
+		case b.left < 0:
+			b.failed = ErrTooManyFiles
+		case time.Now().After(b.until):
+			b.failed = ErrSlowSearch
+		}
+	}
+	if b.failed != nil {
+		return nil, b.failed
+	}
+	slices.SortFunc(all, func(x, y fs.DirEntry) int { return strings.Compare(x.Name(), y.Name()) })
+	return all, nil
+}
