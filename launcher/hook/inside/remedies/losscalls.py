@@ -142,7 +142,7 @@ def listen(torch):
 
 def in_parts(plain, args):
     try:
-        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+        return divided(plain, args)
     except Exception as e:
         if ranout.is_one(e):
             raise
@@ -152,12 +152,22 @@ def in_parts(plain, args):
     return found
 
 
+def divided(plain, args):
+    """Compute a cross entropy in parts. That memory runs out in a part is an error of the job."""
+    try:
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+    except Exception as e:
+        if ranout.is_one(e):
+            wall.raises(plain, e)
+        raise
+
+
 def in_place(plain, args):
     """Compute a cross entropy in parts if it has too little memory otherwise."""
     logits, failure, began = args[0], None, time.monotonic()
     if logits.numel() >= state["least"]:
         repeats.active([RUNG])
-        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+        return divided(plain, args)
     free = wall.alone(room.free)(logits.device)
     if free is None or free >= NEEDS * losspart.size(logits):
         try:
@@ -175,7 +185,7 @@ def again(plain, args, failure, began):
         repeats.begin("loss")
         garbage.release(failure)
     try:
-        output = losspart.cross_entropy(functools.partial(wall.part, wall.plain(plain)), *args)
+        output = divided(plain, args)
         wall.gives(plain, output)
     except BaseException as e:
         why = failure or e
