@@ -10,7 +10,7 @@ import torch
 from ..base import caught, process, ranout, room, wall, wrapping
 from ..model import exclusions, figures, garbage, listed
 from ..observe import inputs, repeats
-from . import losspart
+from . import losspart, upcast
 
 VALUES = ("on",)
 
@@ -31,6 +31,7 @@ def before_root(torch):
     if orders.get("hooks") and (orders.get("turn") or {}).get(KNOB) in VALUES and not replaced(torch):
         listen(torch)
         state["on"] = True
+        upcast.watch(is_converted_later)
 
 
 def first(root, args, kwargs):
@@ -51,6 +52,7 @@ def permit(root):
         return
     armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
     state["least"] = min([n for n in armed if n], default=float("inf"))
+    upcast.watch(is_converted_later)
 
 
 def large():
@@ -103,8 +105,20 @@ def turn(root, value="on", tell=None):
     """Compute large cross entropies in parts, and return [old, new]."""
     listen(torch)
     state.update(on=True, tell=tell)
+    upcast.watch(is_converted_later)
     losspart.changed[:] = [lambda: give_up("the job writes to the logits after the loss")]
     return ["off", value]
+
+
+def is_converted_later(logits):
+    """Return whether a loss that converts these logits to fp32 is computed in parts: that converts one part at a time."""
+    size = losspart.size(logits)
+    if logits.dim() < 2 or not losspart.is_large(size, logits.device) or state["compiling"]() or not losspart.can_divide(torch, logits):
+        return False
+    if state["on"] or state["least"] is None:
+        return state["on"]
+    free = wall.alone(room.free)(logits.device) if logits.numel() < state["least"] else 0
+    return free is not None and free < (NEEDS + 1) * size
 
 
 def give_up(reason):
@@ -117,7 +131,8 @@ def listen(torch):
     if "plain" in state:
         return
     plain = torch._C._nn.cross_entropy_loss
-    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter)
+    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter, upcast.Later)
+    state["compiling"] = compiling
 
     def cross_entropy_loss(*args, **kwargs):
         if kwargs or len(args) != 6 or type(args[0]) not in tensors:
@@ -169,7 +184,7 @@ def in_place(plain, args):
         repeats.active([RUNG])
         return divided(plain, args)
     free = wall.alone(room.free)(logits.device)
-    if free is None or free >= NEEDS * losspart.size(logits):
+    if type(logits) is not upcast.Later and (free is None or free >= NEEDS * losspart.size(logits)):
         try:
             return plain(*args)
         except BaseException as e:
@@ -222,11 +237,14 @@ def computed():
 def stepped():
     """Called before the first optimizer step: small calls are not looked at any more."""
     computed()
-    if state["largest"] < large() // 8 and not state["on"] and state["least"] is None:
-        leave()
+    if state["largest"] < large() // 8 and not state["on"]:
+        upcast.leave()
+        if state["least"] is None:
+            leave()
 
 
 def leave():
+    upcast.leave()
     nn = torch._C._nn
     if "plain" in state and nn.cross_entropy_loss is state["mine"]:
         nn.cross_entropy_loss = state["plain"]

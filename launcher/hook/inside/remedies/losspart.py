@@ -13,6 +13,7 @@ import torch
 
 from ..base import ranout, room, wall
 from ..model import garbage, rootstate
+from . import upcast
 
 # Bytes of the logits in fp32 from which parts are used, and the part of the memory that the process may
 # have: under a small limit it is smaller logits that decide, where PyTorch holds three such copies.
@@ -49,7 +50,7 @@ def is_large(size, device):
 def works(torch, logits, target, weight, reduction, ignore, smoothing):
     """Return whether parts give what PyTorch's function gives for these arguments."""
     plain = (torch.Tensor, torch.nn.Parameter)
-    if type(logits) not in plain or not is_large(size(logits), logits.device) or logits.dim() < 2 or not logits.is_floating_point() or logits.layout != torch.strided:
+    if type(logits) not in plain + (upcast.Later,) or not is_large(size(logits), logits.device) or logits.dim() < 2 or not logits.is_floating_point() or logits.layout != torch.strided:
         return False
     if type(target) not in plain or target.requires_grad or weight is not None and (type(weight) not in plain or weight.requires_grad):
         return False
@@ -70,24 +71,30 @@ def transformed(torch, logits):
     return active() or level(logits) >= 0 or torch.autograd.forward_ad._current_level >= 0
 
 
-def cross_entropy(plain, logits, target, weight, reduction, ignore, smoothing, wide=None):
-    """Return what plain, torch._C._nn.cross_entropy_loss, gives for the same arguments.
-
-    Wide: plain would be given the rows of these logits, whose last dimension has the classes, in this type.
-    """
-    if wide is not None:
+def cross_entropy(plain, logits, target, weight, reduction, ignore, smoothing):
+    """Return what plain, torch._C._nn.cross_entropy_loss, gives for the same arguments."""
+    takes, last = logits.dtype, False
+    if type(logits) is upcast.Later:
+        logits, last = upcast.matrix(logits)
+    if last and target.is_floating_point():
+        logits, last = logits.reshape(-1, logits.shape[-1]), False
+    if last:
         target = target.reshape(logits.shape[:-1])
-    form = Form(plain, logits, target, weight, reduction, ignore, smoothing, wide)
+    form = Form(plain, logits, target, weight, reduction, ignore, smoothing, takes, last)
     value = CrossEntropyInParts.apply(form, logits, target, weight)
-    return value.reshape(-1) if wide is not None and reduction == NONE else value
+    return value.reshape(-1) if last and reduction == NONE else value
 
 
 class Form:
-    """One cross entropy, without its tensors: what PyTorch computes, and in which parts that is done here."""
+    """One cross entropy, without its tensors: what PyTorch computes, and in which parts that is done here.
 
-    def __init__(self, plain, logits, target, weight, reduction, ignore, smoothing, wide):
+    Takes: the type in which the job has PyTorch take the logits. Last: their last dimension has the classes, and the
+    others are one in PyTorch's call.
+    """
+
+    def __init__(self, plain, logits, target, weight, reduction, ignore, smoothing, takes, last):
         self.plain, self.reduction, self.ignore, self.smoothing = plain, reduction, ignore, smoothing
-        self.soft, self.last, self.takes = target.is_floating_point(), wide is not None, wide or logits.dtype
+        self.soft, self.last, self.takes = target.is_floating_point(), last, takes
         self.classes = logits.shape[-1 if self.last else 1]
         self.count = logits.numel() // self.classes
         self.losses = logits.shape[:-1] if self.last else logits.shape[:1] + logits.shape[2:]
@@ -358,7 +365,7 @@ class CrossEntropyInParts(torch.autograd.Function):
         scale = None if ctx.scale is None else torch.full((), ctx.scale, dtype=form.loss, device=logits.device)
         with torch.autocast(logits.device.type, enabled=False):
             value, ctx.made = form.forward(logits.detach(), target, weight, scale)
-        return value
+        return value.reshape(form.losses) if form.reduction == NONE else value
 
     @staticmethod
     @wall.remedy
@@ -377,7 +384,7 @@ class CrossEntropyInParts(torch.autograd.Function):
                 wall.alone(each)()
             raise wall.raising(e)
         if torch.is_grad_enabled():  # the gradient is differentiated again: as PyTorch does it
-            given = logits.reshape(-1, form.classes).to(form.takes) if form.last else logits
+            given = (logits.reshape(-1, form.classes) if form.last else logits).to(form.takes)
             with rootstate.cast_as(form.cast):
                 loss = form.plain(given, target.reshape(-1) if form.last else target, weight, form.reduction, form.ignore, form.smoothing)
             return (None,) + torch.autograd.grad(loss, logits, gradient.reshape(loss.shape), create_graph=True) + (None,) * 2

@@ -194,7 +194,7 @@ class Loss(unittest.TestCase):
         loss = part("losspart")
         gib, logits = 1 << 30, torch.empty((8192, 151936), dtype=torch.bfloat16, device="meta")
         target, large = torch.empty((8192,), dtype=torch.long, device="meta"), logits.numel() * 4
-        form = loss.Form(PLAIN, logits, target, None, 1, -100, 0.0, torch.float32)
+        form = loss.Form(PLAIN, logits, target, None, 1, -100, 0.0, torch.float32, False)
         for free, most in ((None, 56), (100 * gib, 14), (gib, 28), (gib // 4, 64), (gib // 16, 56 * 4.5)):
             parts = form.parts(logits, free)
             self.assertEqual(sum(n for _, n, _, _ in parts), 8192)
