@@ -39,3 +39,30 @@ func TestLargeCrossEntropyFitsUnderCeiling(t *testing.T) {
 		t.Errorf("in place: %+v", one)
 	}
 }
+
+// An evaluation before the first step computes its loss in parts, where memory would run out, in the same attempt.
+func TestLossOfFirstEvaluationFitsUnderCeiling(t *testing.T) {
+	run := func(ceiling string, remedies ...strategy.Remedy) (string, *strategy.ProcessReport) {
+		r := repeating(t, "vocabulary.py", remedies...)
+		out, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, ceiling, "evaluates"))
+		if code != 0 {
+			return errs, nil
+		}
+		said, _ := r.told(t)
+		return out, said
+	}
+	want, said := run("0", strategy.RemedyLossParts)
+	if said == nil || len(said.InPlace) != 0 {
+		t.Fatalf("without a ceiling: %s, %+v", want, said)
+	}
+	if out, said := run("400"); said != nil {
+		t.Fatalf("it fits: %s", out)
+	}
+	got, said := run("400", strategy.RemedyLossParts)
+	if got != want || said == nil || len(said.InPlace) != 1 {
+		t.Fatalf("%s, want %s; %+v", got, want, said)
+	}
+	if one := said.InPlace[0]; one.Remedy != strategy.RemedyLossParts || one.Phase != "loss" || one.Step != 0 || one.Elements != 4096*16384 {
+		t.Errorf("in place: %+v", one)
+	}
+}

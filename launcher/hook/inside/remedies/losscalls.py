@@ -17,6 +17,7 @@ VALUES = ("on",)
 KNOB = "loss_parts"
 RUNG = "loss-parts"
 NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
+WITHOUT = 2  # the same without gradients: the logits in fp32, where autocast converts them, and their log-softmax
 UNSEEN = "no call of cross_entropy had large logits"
 
 # plain: PyTorch's function, while another is in front; least: the elements of the smallest logits that
@@ -26,33 +27,46 @@ state: dict = {"largest": 0, "on": False, "tell": None, "least": None, "allowed"
 
 
 def before_root(torch):
-    """Compute the losses of evaluations before the root's first call in parts, too, if the plan has parts."""
+    """Compute the losses of evaluations before the root's first call in parts, too: if the plan has parts, or if they
+    have too little memory."""
     orders = process.orders()
-    if orders.get("hooks") and (orders.get("turn") or {}).get(KNOB) in VALUES and not replaced(torch):
-        listen(torch)
-        state["on"] = True
+    planned = (orders.get("turn") or {}).get(KNOB) in VALUES
+    if not orders.get("hooks") or not planned and not permitted() or replaced(torch):
+        return
+    listen(torch)
+    state["on"] = planned
+    if planned:
         upcast.watch(is_converted_later)
+    permit()
 
 
 def first(root, args, kwargs):
     """Begin to look at the calls, before the root's first forward."""
+    excluded = exclusions.reason(root)
     state["on"] = False  # turn() decides for the root
     state["expected"] = expected(torch, root, args, kwargs)
     state["allowed"] = room.allowed(next(root.parameters()).device)
     if not replaced(torch):
         listen(torch)
-        permit(root)
+        if not excluded:
+            permit()
+            return
+    state["least"] = None
+    upcast.leave()
 
 
-def permit(root):
-    """Compute cross entropies in parts that have too little memory, where gpurun's orders permit it."""
+def permitted():
+    """Return whether gpurun's orders permit parts where memory runs out."""
     orders = process.orders()
-    inside = orders.get("in_place") or {}
-    if not orders.get("hooks") or RUNG not in (inside.get("rungs") or ()) or exclusions.reason(root):
-        return
-    armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
-    state["least"] = min([n for n in armed if n], default=float("inf"))
-    upcast.watch(is_converted_later)
+    return bool(orders.get("hooks")) and RUNG in ((orders.get("in_place") or {}).get("rungs") or ())
+
+
+def permit():
+    """Compute cross entropies in parts that have too little memory, where that is permitted."""
+    if permitted():
+        armed = [entry.get("elements") for entry in process.orders()["in_place"].get("armed") or () if entry.get("rung") == RUNG]
+        state["least"] = min([n for n in armed if n] + [state["least"] or float("inf")])
+        upcast.watch(is_converted_later)
 
 
 def large():
@@ -118,7 +132,7 @@ def is_converted_later(logits):
     if state["on"] or state["least"] is None:
         return state["on"]
     free = wall.alone(room.free)(logits.device) if logits.numel() < state["least"] else 0
-    return free is not None and free < (NEEDS + 1) * size
+    return free is not None and free < (needs(logits) + 1) * size
 
 
 def give_up(reason):
@@ -184,7 +198,7 @@ def in_place(plain, args):
         repeats.active([RUNG])
         return divided(plain, args)
     free = wall.alone(room.free)(logits.device)
-    if type(logits) is not upcast.Later and (free is None or free >= NEEDS * losspart.size(logits)):
+    if type(logits) is not upcast.Later and (free is None or free >= needs(logits) * losspart.size(logits)):
         try:
             return plain(*args)
         except BaseException as e:
@@ -192,6 +206,11 @@ def in_place(plain, args):
                 raise
             failure = e
     return again(plain, args, failure, began)
+
+
+def needs(logits):
+    """Return how many times the logits' bytes in fp32 PyTorch's own needs."""
+    return NEEDS if torch.is_grad_enabled() and logits.requires_grad else WITHOUT
 
 
 def again(plain, args, failure, began):
