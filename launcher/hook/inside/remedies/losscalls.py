@@ -124,19 +124,27 @@ def turn(root, value="on", tell=None):
     return ["off", value]
 
 
-def is_converted_later(logits):
-    """Return whether a loss that converts these logits to fp32 is computed in parts: that converts one part at a time."""
+def is_converted_later(logits, failure=None):
+    """Return whether a loss that converts these logits to fp32 is computed in parts: that converts one part at a time.
+    Failure: that of PyTorch's conversion."""
     size = losspart.size(logits)
     if logits.dim() < 2 or not losspart.is_large(size, logits.device) or state["compiling"]() or not losspart.can_divide(torch, logits):
         return False
     if state["on"] or state["least"] is None:
         return state["on"]
-    free = wall.alone(room.free)(logits.device) if logits.numel() < state["least"] else 0
+    if logits.numel() >= state["least"]:
+        return True
+    if is_recomputed():
+        return False
+    if failure is not None:
+        return not caught.by_a_caller()
+    free = wall.alone(room.free)(logits.device)
     return free is not None and free < (needs(logits) + 1) * size
 
 
 def give_up(reason):
-    state["on"] = False
+    state.update(on=False, least=None)
+    upcast.leave()
     if state["tell"]:
         state["tell"](reason)
 
@@ -158,7 +166,7 @@ def listen(torch):
             return own(*args)
         seen(losspart.size(args[0]))
         if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
-            return in_parts(own, args) if state["on"] else in_place(own, args)
+            return divided(own, args) if state["on"] else in_place(own, args)
         return own(*args)
 
     mine = wrapping.like(plain, cross_entropy_loss)
@@ -169,26 +177,19 @@ def listen(torch):
         torch.jit._builtins._register_builtin(mine, "aten::cross_entropy_loss")  # for torch.jit.script
 
 
-def in_parts(plain, args):
+def divided(plain, args):
+    """Compute a cross entropy in parts. That memory runs out in a part is an error of the job; and a checkpoint ends
+    what it computes again by an error."""
     try:
-        return divided(plain, args)
+        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
     except Exception as e:
-        if ranout.is_one(e):
+        if ranout.is_one(e) or is_recomputed():
+            wall.raises(plain, e)
             raise
         reason = "%s: %s" % (type(e).__name__, str(e)[:200])
     found = plain(*args)  # or the job's own error
     give_up(reason)
     return found
-
-
-def divided(plain, args):
-    """Compute a cross entropy in parts. That memory runs out in a part is an error of the job."""
-    try:
-        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
-    except Exception as e:
-        if ranout.is_one(e):
-            wall.raises(plain, e)
-        raise
 
 
 def in_place(plain, args):
@@ -197,6 +198,8 @@ def in_place(plain, args):
     if logits.numel() >= state["least"]:
         repeats.active([RUNG])
         return divided(plain, args)
+    if is_recomputed():
+        return plain(*args)
     free = wall.alone(room.free)(logits.device)
     if type(logits) is not upcast.Later and (free is None or free >= needs(logits) * losspart.size(logits)):
         try:
@@ -206,6 +209,11 @@ def in_place(plain, args):
                 raise
             failure = e
     return again(plain, args, failure, began)
+
+
+def is_recomputed():
+    """Return whether a loss is computed in a backward pass, by a checkpoint: it has to be computed as it was before."""
+    return getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1
 
 
 def needs(logits):

@@ -278,7 +278,9 @@ class Form:
     def expected(self, logits):
         """Return the gradient that the loss will have, None where it is not known, or the logits' does not fit now."""
         last, same = scales.get(self.kind, (1.0, True))
-        if not self.graded or self.reduction == NONE or not same:
+        # Recomputation and offload handle what a graph saves: they know no gradient beside it.
+        hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", lambda ignore_tracing: None)
+        if not self.graded or self.reduction == NONE or not same or hooks(True) is not None:
             return None
         free = wall.alone(room.free)(logits.device)
         if free is not None and free < logits.numel() * logits.element_size() + WORK // FEW:
@@ -300,12 +302,17 @@ def types(plain, takes, classes, target, weight, ignore, smoothing, device):
     """Return the types of the log-softmax, and of the loss of each row: autocast may change both."""
     key = takes, target.dtype, weight is None or weight.dtype, smoothing > 0, device.type, str(rootstate.autocast(torch))
     if key not in kinds:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), unnoticed():
             logits = torch.zeros((1, classes), dtype=takes, device=device).requires_grad_()
             aim = target.new_zeros((1, classes) if target.is_floating_point() else (1,))
             losses = plain(logits, aim, None if weight is None else weight.clone(), NONE, ignore, smoothing)
             kinds[key] = softmax_of(losses.grad_fn)._saved_result.dtype, losses.dtype
     return kinds[key]
+
+
+def unnoticed():
+    """Keep what a graph of the hook saves from the hooks of the job: a checkpoint counts."""
+    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
 
 
 def softmax_of(node):
@@ -327,7 +334,7 @@ def reduced(losses, reduction, divisor):
 
 def behind(operator, number, gradient):
     """Return the gradient behind an operator with a number, as autograd computes it: in which type depends on its version."""
-    with torch.enable_grad():
+    with torch.enable_grad(), unnoticed():
         leaf = torch.zeros_like(gradient).requires_grad_()
         return torch.autograd.grad(operator(leaf, number), leaf, gradient)[0]
 

@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from ..base import wall
+from ..base import ranout, wall
 
 HALF = torch.bfloat16, torch.float16
 NAMED = re.compile("loss|criterion|entropy", re.IGNORECASE)
@@ -19,7 +19,8 @@ known: dict = {}  # by code, whether a function names a loss
 
 
 def watch(wanted):
-    """Have tensors converted to fp32 later, where wanted(tensor) says so."""
+    """Have tensors converted to fp32 later, where wanted(tensor) says so, or wanted(tensor, error) after a conversion ran
+    out of memory."""
     if "undo" in state:
         return
     state.update(wanted=wanted, undo=[method("float"), method("to")])
@@ -43,13 +44,24 @@ def method(name):
         return wall.call(plain, converted, wall.ALL, self, *args, **kwargs)
 
     def converted(own, self, *args, **kwargs):
-        if names_loss(sys._getframe(3).f_code) and state["wanted"](self):
-            return later(self, self.shape, full)
-        return own(self, *args, **kwargs)
+        if not names_loss(sys._getframe(3).f_code):
+            return own(self, *args, **kwargs)
+        if not state["wanted"](self):
+            try:
+                return own(self, *args, **kwargs)
+            except Exception as e:
+                if not ranout.is_one(e) or not state["wanted"](self, e):
+                    raise
+        return later(self, self.shape, full)
 
-    convert = functools.wraps(plain)(convert)
+    own, convert = name in vars(Tensor), functools.wraps(plain)(convert)
     setattr(Tensor, name, convert)
-    return lambda: delattr(Tensor, name) if vars(Tensor).get(name) is convert else None
+
+    def undo():
+        if vars(Tensor).get(name) is convert:
+            setattr(Tensor, name, plain) if own else delattr(Tensor, name)
+
+    return undo
 
 
 def names_loss(code):

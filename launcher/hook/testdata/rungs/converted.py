@@ -226,6 +226,42 @@ class Converted(unittest.TestCase):
         entry, = self.process.told["in_place"]
         self.assertEqual((entry["phase"], entry["rung"], entry["times"], entry["elements"]), ("loss", "loss-parts", 1, ROWS * (LENGTH - 1) * WORDS))
 
+    def test_conversion_that_fails(self):
+        """Nothing was foreseen: PyTorch's own runs out of memory, and the loss is computed in parts."""
+        want, gradient, _ = self.run_loss(shifted_loss)
+        plain, failed = torch.Tensor.float, []
+
+        def full(tensor, *args):
+            if tensor.shape == self.logits.shape and not failed:
+                failed.append(1)
+                torch.empty(1 << 60, dtype=torch.uint8)
+            return plain(tensor, *args)
+
+        torch.Tensor.float = full
+        self.process.state["orders"] = {"hooks": True, "in_place": {"rungs": ["loss-parts"]}}
+        self.calls.first(models.GPT(), (torch.zeros(4, 20, dtype=torch.long),), {})
+        self.room.free = lambda device: None
+        value, made, most = self.run_loss(shifted_loss)
+        self.assertTrue(torch.equal(value, want) and torch.equal(made, gradient))
+        self.assertLess(most, self.logits.numel() / 3)
+        self.assertEqual(failed, [1])
+
+    def test_checkpointed_loss(self):
+        """What a checkpoint has around it computes the loss twice, and keeps no gradient in between."""
+        from torch.utils.checkpoint import checkpoint
+
+        found = []
+        for on in (False, True):
+            if on:
+                self.turn()
+            for reentrant in (False, True):
+                x = self.logits.clone().requires_grad_()
+                value = checkpoint(causal_loss, x * 1, self.labels, use_reentrant=reentrant)
+                value.backward()
+                found.append((value.detach(), x.grad))
+        for value, gradient in found[1:]:
+            self.assertTrue(torch.equal(value, found[0][0]) and torch.equal(gradient, found[0][1]))
+
     def test_small_losses_are_not_looked_at(self):
         plain = torch.Tensor.float
         self.turn()
