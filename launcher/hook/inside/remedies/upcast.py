@@ -106,7 +106,10 @@ class Later(torch.Tensor):
                 return function(*args, **kwargs)
         found = None
         if args and type(args[0]) is Later and function in SHAPED:
-            found = SHAPED[function](args[0], function, args[1:], kwargs)
+            try:
+                found = SHAPED[function](args[0], function, args[1:], kwargs)
+            except Exception:
+                pass  # the whole tensor gives the error, if it is the job's
         return function(*whole(args), **whole(kwargs)) if found is None else found
 
     @classmethod
