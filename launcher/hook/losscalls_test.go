@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"encoding/json"
+	"os/exec"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -64,5 +66,23 @@ func TestLossOfFirstEvaluationFitsUnderCeiling(t *testing.T) {
 	}
 	if one := said.InPlace[0]; one.Remedy != strategy.RemedyLossParts || one.Phase != "loss" || one.Step != 0 || one.Elements != 4096*16384 {
 		t.Errorf("in place: %+v", one)
+	}
+}
+
+// What a cross entropy in parts costs beside PyTorch's own, as a ratio of times of loss and backward pass: where its gradient
+// is made ahead, and where each step has another gradient of the loss.
+func BenchmarkLossInParts(b *testing.B) {
+	python := needs(b)
+	for b.Loop() {
+		out, err := exec.Command(python, "-B", testdata(b, "loss_cost.py"), ".").Output()
+		var seconds struct{ Plain, Parts, Again float64 }
+		if err == nil {
+			err = json.Unmarshal(out, &seconds)
+		}
+		if err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		b.ReportMetric(seconds.Parts/seconds.Plain, "parts/plain")
+		b.ReportMetric(seconds.Again/seconds.Plain, "again/plain")
 	}
 }

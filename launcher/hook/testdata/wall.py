@@ -308,7 +308,7 @@ def wrong(job, want, untouched, got):
         return "exit code %d" % got.code
     if got.raised().startswith("InjectedError") or "__main__.InjectedError" in got.raised():
         return "the hook's error is the job's"
-    places = [frame for frame in got.frames() if "/probe/inside/" not in frame]
+    places = [frame for frame in got.frames() if "/inside/" not in frame]
     own = "DefaultCPUAllocator" in got.raised() and any("loops.py" in frame for frame in places[-5:])
     named = "gpurun's hook failed" in got.raised() and not job.fails
     return "" if own or named else "exit code %d, %s" % (got.code, got.raised())
