@@ -1,6 +1,8 @@
 package hook
 
 import (
+	"encoding/json"
+	"os/exec"
 	"testing"
 
 	"github.com/gpurun/gpurun/strategy"
@@ -37,5 +39,50 @@ func TestLargeCrossEntropyFitsUnderCeiling(t *testing.T) {
 	}
 	if one := said.InPlace[0]; one.Remedy != strategy.RemedyLossParts || one.Phase != "loss" || one.Step != 0 || one.Times != 1 || one.Elements != 4096*16384 {
 		t.Errorf("in place: %+v", one)
+	}
+}
+
+// An evaluation before the first step computes its loss in parts, where memory would run out, in the same attempt.
+func TestLossOfFirstEvaluationFitsUnderCeiling(t *testing.T) {
+	run := func(ceiling string, remedies ...strategy.Remedy) (string, *strategy.ProcessReport) {
+		r := repeating(t, "vocabulary.py", remedies...)
+		out, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, ceiling, "evaluates"))
+		if code != 0 {
+			return errs, nil
+		}
+		said, _ := r.told(t)
+		return out, said
+	}
+	want, said := run("0", strategy.RemedyLossParts)
+	if said == nil || len(said.InPlace) != 0 {
+		t.Fatalf("without a ceiling: %s, %+v", want, said)
+	}
+	if out, said := run("400"); said != nil {
+		t.Fatalf("it fits: %s", out)
+	}
+	got, said := run("400", strategy.RemedyLossParts)
+	if got != want || said == nil || len(said.InPlace) != 1 {
+		t.Fatalf("%s, want %s; %+v", got, want, said)
+	}
+	if one := said.InPlace[0]; one.Remedy != strategy.RemedyLossParts || one.Phase != "loss" || one.Step != 0 || one.Elements != 4096*16384 {
+		t.Errorf("in place: %+v", one)
+	}
+}
+
+// What a cross entropy in parts costs beside PyTorch's own, as a ratio of times of loss and backward pass: where its gradient
+// is made ahead, and where each step has another gradient of the loss.
+func BenchmarkLossInParts(b *testing.B) {
+	python := needs(b)
+	for b.Loop() {
+		out, err := exec.Command(python, "-B", testdata(b, "loss_cost.py"), ".").Output()
+		var seconds struct{ Plain, Parts, Again float64 }
+		if err == nil {
+			err = json.Unmarshal(out, &seconds)
+		}
+		if err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+		b.ReportMetric(seconds.Parts/seconds.Plain, "parts/plain")
+		b.ReportMetric(seconds.Again/seconds.Plain, "again/plain")
 	}
 }

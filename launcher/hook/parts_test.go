@@ -26,6 +26,7 @@ func TestJobTrainsInPartsUnderCeiling(t *testing.T) {
 		{"blocks", "38", []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit}, 4},
 		{"dropout", "50", []strategy.Remedy{strategy.RemedySplit}, 8},
 		{"evaluation", "8", []strategy.Remedy{strategy.RemedySplit}, 4},
+		{"evaluation first", "8", []strategy.Remedy{strategy.RemedySplit}, 4},
 	} {
 		t.Run(test.name+" "+strings.Join(named(test.remedies), " "), func(t *testing.T) {
 			r := repeating(t, "parts.py", test.remedies...)

@@ -68,7 +68,7 @@ def near(out, i):
 
 CASES = {
     "contrastive": (Towers, 2, contrast), "encoder": (Encoder, 1, near), "dropout": (lambda: Encoder(0.1), 1, near), "blocks": (Blocks, 1, near),
-    "evaluation": (Encoder, 1, near),
+    "evaluation": (Encoder, 1, near), "evaluation first": (Encoder, 1, near),
 }
 
 
@@ -84,6 +84,14 @@ def batches(inputs):
     return [torch.randn(64, WIDE, generator=generator) for _ in range(inputs)]
 
 
+def evaluate(net, given, loss_of):
+    net.eval()
+    with torch.no_grad():
+        losses = [loss_of(net(*given), i).item() for i in range(2)]
+    net.train()
+    return losses
+
+
 def main(name, mib):
     make, inputs, loss_of = CASES[name]
     torch.manual_seed(0)
@@ -91,17 +99,17 @@ def main(name, mib):
     optimizer, losses = torch.optim.SGD(net.parameters(), lr=0.1), []
     if mib:
         limit(mib)
+    if name == "evaluation first":
+        losses += evaluate(net, given, loss_of)
     for i in range(3):
-        rows = 2 if name == "evaluation" or i == 0 else 64
+        rows = 2 if "evaluation" in name or i == 0 else 64
         loss = loss_of(net(*[x[:rows] for x in given]), i)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
     if name == "evaluation":
-        net.eval()
-        with torch.no_grad():
-            losses += [loss_of(net(*given), i).item() for i in range(2)]
+        losses += evaluate(net, given, loss_of)
     print(json.dumps({"losses": losses, "weights": [v for p in net.parameters() for v in p.flatten().tolist()]}))
 
 

@@ -25,6 +25,12 @@ x = torch.arange(TOKENS) % 1000
 if sys.argv[1] != "0":
     limit(int(sys.argv[1]))
 losses = []
+if len(sys.argv) > 2:  # an evaluation comes first, as in nanoGPT
+    net.eval()
+    with torch.no_grad():
+        losses += [round(torch.nn.functional.cross_entropy(net(x), x).item(), 3) for _ in range(2)]
+    net.train()
+    x = x[:1]
 for step in range(3):
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(net(x), x)

@@ -20,6 +20,11 @@ def through(run):
     hook["through"] = run
 
 
+def evaluate(call):
+    """Have call(plain, module, args, kwargs) make calls without gradients, until the root is known."""
+    hook["evaluate"] = call
+
+
 def arm():
     """Look for the root, until it is found."""
     if is_known():
@@ -31,9 +36,23 @@ def arm():
     busy = exclusions.recording(torch)
 
     def __call__(self, *args, **kwargs):
-        if hook["armed"] and self.training and enabled():
-            return wall.call(plain, arrives, wall.ALL, self, *args, **kwargs)
+        if hook["armed"]:
+            if not enabled():
+                if hook["evaluate"]:
+                    return wall.call(plain, evaluates, wall.ALL, self, *args, **kwargs)
+            elif self.training:
+                return wall.call(plain, arrives, wall.ALL, self, *args, **kwargs)
         return plain(self, *args, **kwargs)
+
+    def evaluates(own, self, *args, **kwargs):
+        evaluate = hook["evaluate"]
+        if busy() or not is_root(self):
+            return own(self, *args, **kwargs)
+        hook["evaluate"] = None  # the calls inside are its parts
+        try:
+            return evaluate(own, self, args, kwargs)
+        finally:
+            hook["evaluate"] = evaluate
 
     def arrives(own, self, *args, **kwargs):
         if busy() or not is_root(self):
@@ -43,6 +62,7 @@ def arm():
         inner = own if around is None else lambda root, *args, **kwargs: around(own, args, kwargs)
         return hook.get("run", called)(inner, self, args, kwargs)
 
+    hook.setdefault("evaluate", None)
     hook.update(armed=True, plain=plain, call=wrapping.placed(Module, "__call__", wrapping.like(plain, __call__)))
 
 

@@ -10,13 +10,14 @@ import torch
 from ..base import caught, process, ranout, room, session, wall, wrapping
 from ..model import exclusions, figures, garbage, listed
 from ..observe import inputs, repeats
-from . import losspart
+from . import losspart, upcast
 
 VALUES = ("on",)
 
 KNOB = "loss_parts"
 RUNG = "loss-parts"
 NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
+WITHOUT = 2  # the same without gradients: the logits in fp32, where autocast converts them, and their log-softmax
 UNSEEN = "no call of cross_entropy had large logits"
 
 # plain: PyTorch's function, while another is in front; usual: the elements of the latest logits; least: the elements of the smallest logits that
@@ -26,31 +27,46 @@ state: dict = {"largest": 0, "usual": 0, "on": False, "tell": None, "least": Non
 
 
 def before_root(torch):
-    """Compute the losses of evaluations before the root's first call in parts, too, if the plan has parts."""
+    """Compute the losses of evaluations before the root's first call in parts, too: if the plan has parts, or if they
+    have too little memory."""
     orders = process.orders()
-    if orders.get("hooks") and (orders.get("turn") or {}).get(KNOB) in VALUES and not replaced(torch):
-        listen(torch)
-        state["on"] = True
+    planned = (orders.get("turn") or {}).get(KNOB) in VALUES
+    if not orders.get("hooks") or not planned and not permitted() or replaced(torch):
+        return
+    listen(torch)
+    state["on"] = planned
+    if planned:
+        upcast.watch(is_converted_later)
+    permit()
 
 
 def first(root, args, kwargs):
     """Begin to look at the calls, before the root's first forward."""
+    excluded = exclusions.reason(root)
     state["on"] = False  # turn() decides for the root
     state["expected"] = expected(torch, root, args, kwargs)
     state["allowed"] = room.allowed(next(root.parameters()).device)
     if not replaced(torch):
         listen(torch)
-        permit(root)
+        if not excluded:
+            permit()
+            return
+    state["least"] = None
+    upcast.leave()
 
 
-def permit(root):
-    """Compute cross entropies in parts that have too little memory, where gpurun's orders permit it."""
+def permitted():
+    """Return whether gpurun's orders permit parts where memory runs out."""
     orders = process.orders()
-    inside = orders.get("in_place") or {}
-    if not orders.get("hooks") or RUNG not in (inside.get("rungs") or ()) or exclusions.reason(root):
-        return
-    armed = [entry.get("elements") for entry in inside.get("armed") or () if entry.get("rung") == RUNG]
-    state["least"] = min([n for n in armed if n], default=float("inf"))
+    return bool(orders.get("hooks")) and RUNG in ((orders.get("in_place") or {}).get("rungs") or ())
+
+
+def permit():
+    """Compute cross entropies in parts that have too little memory, where that is permitted."""
+    if permitted():
+        armed = [entry.get("elements") for entry in process.orders()["in_place"].get("armed") or () if entry.get("rung") == RUNG]
+        state["least"] = min([n for n in armed if n] + [state["least"] or float("inf")])
+        upcast.watch(is_converted_later)
 
 
 def large():
@@ -103,12 +119,32 @@ def turn(root, value="on", tell=None):
     """Compute large cross entropies in parts, and return [old, new]."""
     listen(torch)
     state.update(on=True, tell=tell)
+    upcast.watch(is_converted_later)
     losspart.changed[:] = [lambda: give_up("the job writes to the logits after the loss")]
     return ["off", value]
 
 
+def is_converted_later(logits, failure=None):
+    """Return whether a loss that converts these logits to fp32 is computed in parts: that converts one part at a time.
+    Failure: that of PyTorch's conversion."""
+    size = losspart.size(logits)
+    if logits.dim() < 2 or not losspart.is_large(size, logits.device) or state["compiling"]() or not losspart.can_divide(torch, logits):
+        return False
+    if state["on"] or state["least"] is None:
+        return state["on"]
+    if logits.numel() >= state["least"]:
+        return True
+    if is_recomputed():
+        return False
+    if failure is not None:
+        return not caught.by_a_caller()
+    free = wall.alone(room.free)(logits.device)
+    return free is not None and free < (needs(logits) + 1) * size
+
+
 def give_up(reason):
-    state["on"] = False
+    state.update(on=False, least=None)
+    upcast.leave()
     if state["tell"]:
         state["tell"](reason)
 
@@ -117,7 +153,8 @@ def listen(torch):
     if "plain" in state:
         return
     plain = torch._C._nn.cross_entropy_loss
-    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter)
+    compiling, tensors = exclusions.recording(torch), (torch.Tensor, torch.nn.Parameter, upcast.Later)
+    state["compiling"] = compiling
 
     def cross_entropy_loss(*args, **kwargs):
         if kwargs or len(args) != 6 or type(args[0]) not in tensors:
@@ -136,7 +173,7 @@ def listen(torch):
         seen(losspart.size(args[0]))
         state["usual"] = min(args[0].numel(), state["least"] or float("inf"))
         if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
-            return in_parts(own, args) if state["on"] else in_place(own, args)
+            return divided(own, args) if state["on"] else in_place(own, args)
         return own(*args)
 
     mine = wrapping.like(plain, cross_entropy_loss)
@@ -147,11 +184,14 @@ def listen(torch):
         torch.jit._builtins._register_builtin(mine, "aten::cross_entropy_loss")  # for torch.jit.script
 
 
-def in_parts(plain, args):
+def divided(plain, args):
+    """Compute a cross entropy in parts. That memory runs out in a part is an error of the job; and a checkpoint ends
+    what it computes again by an error."""
     try:
         return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
     except Exception as e:
-        if ranout.is_one(e):
+        if ranout.is_one(e) or is_recomputed():
+            wall.raises(plain, e)
             raise
         reason = "%s: %s" % (type(e).__name__, str(e)[:200])
     found = plain(*args)  # or the job's own error
@@ -164,9 +204,11 @@ def in_place(plain, args):
     logits, failure, began = args[0], None, time.monotonic()
     if logits.numel() >= state["least"]:
         repeats.active([RUNG])
-        return losspart.cross_entropy(functools.partial(wall.part, plain), *args)
+        return divided(plain, args)
+    if is_recomputed():
+        return plain(*args)
     free = wall.alone(room.free)(logits.device)
-    if free is None or free >= NEEDS * losspart.size(logits):
+    if type(logits) is not upcast.Later and (free is None or free >= needs(logits) * losspart.size(logits)):
         try:
             return plain(*args)
         except BaseException as e:
@@ -176,13 +218,23 @@ def in_place(plain, args):
     return again(plain, args, failure, began)
 
 
+def is_recomputed():
+    """Return whether a loss is computed in a backward pass, by a checkpoint: it has to be computed as it was before."""
+    return getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1
+
+
+def needs(logits):
+    """Return how many times the logits' bytes in fp32 PyTorch's own needs."""
+    return NEEDS if torch.is_grad_enabled() and logits.requires_grad else WITHOUT
+
+
 def again(plain, args, failure, began):
     trace, why = failure.__traceback__ if failure is not None else None, None
     if failure is not None:
         repeats.begin("loss")
         garbage.release(failure)
     try:
-        output = losspart.cross_entropy(functools.partial(wall.part, wall.plain(plain)), *args)
+        output = divided(plain, args)
         wall.gives(plain, output)
     except BaseException as e:
         why = failure or e
@@ -219,11 +271,14 @@ def computed():
 def stepped():
     """Called before the first optimizer step: small calls are not looked at any more."""
     computed()
-    if state["largest"] < large() // 8 and not state["on"] and state["least"] is None:
-        leave()
+    if state["largest"] < large() // 8 and not state["on"]:
+        upcast.leave()
+        if state["least"] is None:
+            leave()
 
 
 def leave():
+    upcast.leave()
     nn = torch._C._nn
     if "plain" in state and nn.cross_entropy_loss is state["mine"]:
         nn.cross_entropy_loss = state["plain"]

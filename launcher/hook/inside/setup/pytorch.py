@@ -15,7 +15,7 @@ from ..observe import (  # noqa: F401
 from ..remedies import (  # noqa: F401
     attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedy, rungs, segments,
     split)
-from ..guard import beforeloss, inplace, optimizerstep, pressure, proof, questions  # noqa: F401
+from ..guard import beforeloss, evaluation, inplace, optimizerstep, pressure, proof, questions  # noqa: F401
 from . import first, last  # noqa: F401
 
 
@@ -41,6 +41,8 @@ def arrived(name, module):
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
     wall.alone(lambda: scratch.arrived(module))()
     wall.alone(lambda: losscalls.before_root(module))()
+    if evaluation.wanted():
+        root.evaluate(evaluation.call)
     if process.orders().get("stalls"):
         wall.alone(lambda: stacks.arm(process.orders()["stalls"]))()
     if process.orders().get("record"):
