@@ -5,7 +5,6 @@
 # a loss outside it saves, so copying them would save nothing. Other models of the process
 # are not touched.
 import contextlib
-import os
 import weakref
 
 import torch
@@ -17,7 +16,6 @@ from . import remedy
 VALUES = ("cpu",)
 
 SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
-SHARE = 0.8  # of the host's available memory
 
 
 def refusal(root, value="cpu"):
@@ -49,7 +47,7 @@ def short_of_memory(root, device):
     expected = room.free(device)
     if forwards.is_recomputed(root):
         expected //= 8
-    host = budget()
+    host = room.host()
     if 2 * host >= expected:
         return ""
     return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
@@ -59,8 +57,8 @@ def short_of_memory(root, device):
 def turn(root, value="cpu", tell=None, when=None):
     """Turns it on, in the calls for which when() is true, and returns [old, new]."""
     model = blocks.unwrap(root)
-    room = Room(budget(), tell)
-    forwards.around("offload", model, lambda: enter(model, room, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    limit = Room(room.host(), tell)
+    forwards.around("offload", model, lambda: enter(model, limit, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
     return ["none", value]
 
 
@@ -75,70 +73,6 @@ def enter(model, room, when=None):
     entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, wall.remedy(opened))
     entered.__enter__()
     return entered
-
-
-def budget():
-    """Return the bytes of the host's memory that each rank of this node may use."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    return int(min(available()) * SHARE) // max(ranks, 1)
-
-
-def available():
-    """Return what the host has to spare, and each cgroup that bounds this process."""
-    found = []
-    with open("/proc/meminfo") as f:
-        for line in f:
-            if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) << 10)
-    return found + cgroups()
-
-
-def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
-    """Return the room below the limits of this process's cgroups, of either version."""
-    found = []
-    try:
-        with open(own) as f:
-            lines = [line.rstrip("\n").split(":", 2) for line in f]
-    except (IOError, OSError):
-        return found
-    for number, controllers, path in lines:
-        if number == "0":
-            names = ("memory.max", "memory.current", "inactive_file")
-            found += walk(root, path, names)
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            found += walk(os.path.join(root, "memory"), path, names)
-    return found
-
-
-def walk(root, path, names):
-    """Return the room of a cgroup and of those above it; in a container the path may lie outside."""
-    found, folder = [], os.path.normpath(root + "/" + path)
-    if not os.path.isdir(folder):
-        folder = root
-    while folder.startswith(root):
-        limit, used = number(folder, names[0]), number(folder, names[1])
-        if limit is not None and used is not None and limit < 1 << 60:
-            found.append(max(limit - used + cache(folder, names[2]), 0))
-        folder = os.path.dirname(folder)
-    return found
-
-
-def number(folder, name):
-    try:
-        with open(os.path.join(folder, name)) as f:
-            return int(f.read())
-    except (IOError, OSError, ValueError):  # "max"
-        return None
-
-
-def cache(folder, name):
-    """Return the bytes of files that the kernel gives up before it kills."""
-    try:
-        with open(os.path.join(folder, "memory.stat")) as f:
-            return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
-    except (IOError, OSError, ValueError, IndexError):
-        return 0
 
 
 def storages(model):
