@@ -11,7 +11,7 @@ import torch
 
 from ..base import room, wall
 from ..model import blocks, exclusions, forwards
-from . import remedy
+from . import hosttensors, remedy
 
 VALUES = ("cpu",)
 
@@ -80,12 +80,8 @@ def storages(model):
     return {address(t) for t in list(model.parameters()) + list(model.buffers())}
 
 
-def storage(tensor):
-    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-
-
 def address(tensor):
-    return storage(tensor).data_ptr()
+    return hosttensors.storage(tensor).data_ptr()
 
 
 class Room:
@@ -111,7 +107,7 @@ class Parcel:
         self.device, self.room, self.back = tensor.device, room, None
         self.size = parcel_size(tensor)
         pinned = tensor.is_cuda
-        if is_dense(tensor):
+        if hosttensors.is_dense(tensor):
             self.host = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, pin_memory=pinned)
         else:
             self.host = torch.empty(tensor.size(), dtype=tensor.dtype, pin_memory=pinned)
@@ -135,18 +131,6 @@ def parcel_size(tensor):
     return 1 << (size - 1).bit_length() if tensor.is_cuda else size
 
 
-def is_dense(tensor):
-    """Return whether a tensor's elements fill their memory, in whatever order."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def opened(packed):
     return packed.open() if isinstance(packed, Parcel) else packed
 
@@ -165,9 +149,9 @@ class Travel:
 
     def parcel(self, tensor):
         size = tensor.numel() * tensor.element_size()
-        if size < SMALLEST or not self.travels(tensor) or size > nbytes(tensor) or address(tensor) in self.stay:
+        if size < SMALLEST or not self.travels(tensor) or size > hosttensors.nbytes(tensor) or address(tensor) in self.stay:
             return tensor
-        key = (storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
+        key = (hosttensors.storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
         alive, parcel = self.known.get(key, (None, None))
         if parcel is not None and not alive.expired() and parcel() is not None:
             return parcel()
@@ -179,16 +163,11 @@ class Travel:
             self.room.left += parcel_size(tensor)
             raise
         # Held so, the address is not given to another storage.
-        self.known[key] = (weak(storage(tensor)), weakref.ref(parcel))
+        self.known[key] = (weak(hosttensors.storage(tensor)), weakref.ref(parcel))
         return parcel
 
     def travels(self, tensor):
         return tensor.is_cuda and tensor.layout is self.torch.strided
-
-
-def nbytes(tensor):
-    whole = storage(tensor)
-    return whole.nbytes() if hasattr(whole, "nbytes") else len(whole) * tensor.element_size()
 
 
 def weak(whole):
