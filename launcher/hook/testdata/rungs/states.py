@@ -4,7 +4,6 @@ import contextlib
 import copy
 import gc
 import io
-import os
 import pickle
 import sys
 import unittest
