@@ -50,6 +50,9 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 	if !HasLibaio(p.Python(), r.env) {
 		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RemedyNVMe)
 	}
+	if p.knobs[strategy.OffloadOptimizer].By == strategy.ByHook {
+		delete(missing, strategy.RemedyOffloadOptimizer) // it needs no DeepSpeed
+	}
 	return missing
 }
 

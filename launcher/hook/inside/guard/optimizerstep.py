@@ -17,7 +17,7 @@ from ..remedies import states
 PHASE = "optimizer"
 OPTIM = os.path.dirname(sys.modules["torch.optim.optimizer"].__file__) + os.sep
 
-ROOM = 2  # an optimizer is looked at before each step where its temporary tensors would not fit so many times
+ROOM = 4  # an optimizer is looked at before each step where its temporary tensors would not fit so many times
 
 stepped: dict = {}  # by id, optimizers whose first step has ended: weak references
 watched: weakref.WeakSet = weakref.WeakSet()  # optimizers that are looked at before each step

@@ -329,6 +329,8 @@ class Offloaded:
         with self.way.under_way(parts, device, self.make_room) as going:
             for i, part in enumerate(parts):
                 going.come(i)
+                if visits.fits(0, 0, part.more, device) is None:  # states of earlier parts have stayed
+                    self.make_room(part.more, part.parameters)
                 self.attempt(own, optimizer, part)
                 going.leave(i)
                 self.trim(part.parameters)
