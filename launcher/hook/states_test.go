@@ -71,6 +71,25 @@ func TestStatesLeaveUnderCeiling(t *testing.T) {
 	}
 }
 
+// What an earlier attempt needed in place is on from the beginning, and nothing else is.
+func TestStatesLeaveWhereTheyHadTo(t *testing.T) {
+	run := func(ceiling string) (string, *strategy.ProcessReport) {
+		r := repeating(t, "states.py", strategy.RemedyCheckpointing, strategy.RemedyOffloadOptimizer).onCPU(t)
+		r.orders.InPlace.Armed = []strategy.ArmedRemedy{{Remedy: strategy.RemedyOffloadOptimizer, Elements: 1, Longest: 1}}
+		r.env = []string{"MALLOC_MMAP_THRESHOLD_=65536"}
+		out := r.warmed(t, r.orders.Script, "first", ceiling)
+		said, _ := r.told(t)
+		return out, said
+	}
+	want, said := run("0")
+	if len(said.InPlace) != 0 || said.Settings[strategy.ActivationCheckpointing] == "full" {
+		t.Errorf("repeated %+v, runs with %v", said.InPlace, said.Settings)
+	}
+	if got, said := run("40"); got != want || len(said.InPlace) != 0 || said.InPlaceRefused != nil {
+		t.Errorf("trained to %s, want %s; repeated %+v, refused %+v", got, want, said.InPlace, said.InPlaceRefused)
+	}
+}
+
 // A relaunched attempt begins with the states in host memory, those of a checkpoint, too: it comes to what the job alone
 // comes to, also where a later start has no remedy.
 func TestStatesLeaveFromTheBeginning(t *testing.T) {

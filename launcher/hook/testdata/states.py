@@ -82,7 +82,7 @@ def resumed():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     path = os.environ["STATES"]
     if os.path.exists(path):
-        saved = torch.load(path, mmap=True) if "mmap" in torch.load.__code__.co_varnames else torch.load(path)
+        saved = torch.load(path)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         del saved

@@ -213,6 +213,7 @@ def again(own, plain, optimizer, before, failure, skipped, why):
         raise wall.raising(failure).with_traceback(trace)
     took = time.monotonic() - began
     if states.left(optimizer):
+        states.announce()
         repeats.done(PHASE, states.NAME, took, failure, 1, 1)
     else:
         repeats.done(PHASE, "", took, failure)

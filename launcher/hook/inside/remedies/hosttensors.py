@@ -14,6 +14,9 @@ LARGE = SLAB // 8  # bytes of a tensor that has a slab for itself
 ALIGNED = 256  # bytes
 
 
+PORTABLE, MAPPED = 1, 2  # flags of cudaHostRegister
+
+
 class NoRoom(RuntimeError):
     """The host cannot take more."""
 
@@ -41,8 +44,9 @@ class Slab:
         """Lock the pages, near the processor that runs this, and let the GPU address them."""
         address = torch.frombuffer(self.map, dtype=torch.uint8, count=1).data_ptr()
         with torch.cuda.device(self.device):
-            error = torch.cuda.cudart().cudaHostRegister(address, self.size, 0)
+            error = torch.cuda.cudart().cudaHostRegister(address, self.size, PORTABLE | MAPPED)
         if int(error) != 0:
+            forget(self.device)
             raise NoRoom("page-locked memory is refused: %s" % error)
         self.address = address
 
@@ -91,15 +95,30 @@ class Arena:
 
     def check(self):
         """Raise NoRoom where the GPU does not see the host's memory as its own."""
-        slab = Slab(pages(1), self.device)
-        host, face = slab.pair(torch.empty(64, dtype=torch.int32, device=self.device))
-        host.copy_(torch.arange(64, dtype=torch.int32))
-        if face.device != self.device or face.data_ptr() != host.data_ptr():
-            raise NoRoom("the device does not address page-locked memory as the host does")
-        face.add_(1)
-        torch.cuda.synchronize(self.device)
-        if not torch.equal(host, torch.arange(1, 65, dtype=torch.int32)):
-            raise NoRoom("the device does not write to page-locked memory")
+        if torch.version.hip:
+            raise NoRoom("only GPUs of NVIDIA are known to address page-locked memory as the host does")
+        first, then = torch.arange(64, dtype=torch.int32), torch.arange(1, 65, dtype=torch.int32)
+        try:
+            host, face = Slab(pages(1), self.device).pair(first)
+            host.copy_(first)
+            seen = face.cpu()
+            face.add_(1)
+            torch.cuda.synchronize(self.device)
+        except NoRoom:
+            raise
+        except Exception as e:  # an old PyTorch, or one without NumPy
+            raise NoRoom("PyTorch cannot have the GPU address page-locked memory: %s" % e)
+        if face.device != self.device or not torch.equal(seen, first) or not torch.equal(host, then):
+            raise NoRoom("the GPU does not address page-locked memory as the host does")
+
+
+def forget(device):
+    """Have CUDA forget an error: whatever is launched next would raise it."""
+    for _ in range(2):
+        try:
+            torch.zeros(1, device=device)
+        except Exception:
+            pass
 
 
 def shaped(raw, like):

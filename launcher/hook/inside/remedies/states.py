@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from ..base import process, ranout, room, wall
+from ..base import process, ranout, room, session, wall
 from ..model import garbage, optimizerstate
 from ..observe import optimizers
 from . import hosttensors, remedy, visits
@@ -141,6 +141,19 @@ def left(optimizer):
     return id(optimizer) in offloaded and bool(offloaded[id(optimizer)].entries)
 
 
+def away(optimizer):
+    """Return the bytes of an optimizer's states in host memory."""
+    return offloaded[id(optimizer)].away() if left(optimizer) else 0
+
+
+def announce():
+    """Have the passes of the guarded module note that the remedy is on, wherever it was turned on."""
+    guard = session.current.guard
+    for each in guard.remedies if guard is not None else ():
+        if each.name == NAME:
+            each.arm(0, 0)
+
+
 def differs(optimizer, plain):
     """Return why the parts of a step come to something else than the whole, "" if they do not: by two steps of an optimizer
     of the same settings with two small parameters in each group."""
@@ -223,6 +236,7 @@ class Offloaded:
         except hosttensors.NoRoom as e:
             return str(e)
         self.spare = spare if self.spare is None else min(spare, self.spare)
+        session.current.away = away
         wrap_loading(type(self.optimizer()))
         self.trim()
         return ""
@@ -450,7 +464,7 @@ def planned():
 class States(remedy.Remedy):
     """For passes that run out of memory: the optimizer's states leave the device."""
 
-    name = NAME
+    name, alone = NAME, True
 
     def refusal(self, calls):
         root = self.guard.root()
@@ -469,7 +483,7 @@ class States(remedy.Remedy):
             yield
 
     def begins(self, size, longest):
-        self.active = bool(offloaded)
+        self.active = any(one.entries for one in offloaded.values())
         return self.active
 
     def arm(self, size, longest, parts=0):

@@ -6,6 +6,7 @@ import torch
 from ..base import ranout
 from . import hosttensors
 
+AGAIN = 32  # steps after which more buffers are tried again
 SLOTS = 3  # buffers: what comes, what the optimizer works on, what leaves
 
 
@@ -39,7 +40,7 @@ class Way:
     """Copies on the CPU."""
 
     def __init__(self, device):
-        self.device = device
+        self.device, self.most, self.rest = device, SLOTS, 0
 
     @contextlib.contextmanager
     def under_way(self, parts, device, make_room):
@@ -54,12 +55,14 @@ class Way:
     def slots(self, parts, device, make_room):
         """Return as many buffers as there is memory for, beside what the optimizer needs; none where nothing visits."""
         size, beside = max(part.size() for part in parts), max(part.more for part in parts)
-        for n in range(min(SLOTS, len(parts)) if size else 0, -1, -1):
+        self.most, self.rest = (self.most, self.rest - 1) if self.rest else (SLOTS, AGAIN)  # what failed costs time
+        for n in range(min(self.most, len(parts)) if size else 0, -1, -1):
             slots = fits(n, size, beside, device)
             if slots is None and n == 0 and make_room(beside):
                 slots = fits(n, size, beside, device)
             if slots is not None:
                 return slots
+            self.most = max(n - 1, 0)
         return []
 
     def begin(self):
