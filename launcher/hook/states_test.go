@@ -75,10 +75,14 @@ func TestStatesLeaveUnderCeiling(t *testing.T) {
 func TestStatesLeaveWhereTheyHadTo(t *testing.T) {
 	run := func(ceiling string) (string, *strategy.ProcessReport) {
 		r := repeating(t, "states.py", strategy.RemedyCheckpointing, strategy.RemedyOffloadOptimizer).onCPU(t)
+		r.orders.InPlace.Optimizer = true
 		r.orders.InPlace.Armed = []strategy.ArmedRemedy{{Remedy: strategy.RemedyOffloadOptimizer, Elements: 1, Longest: 1}}
 		r.env = []string{"MALLOC_MMAP_THRESHOLD_=65536"}
-		out := r.warmed(t, r.orders.Script, "first", ceiling)
+		out, errs, code := testenv.Warmed(t, r.job(t, testenv.Python(t), r.orders.Script, "first", ceiling))
 		said, _ := r.told(t)
+		if code != 0 {
+			t.Fatalf("exit code %d, repeated %+v, refused %+v: %s", code, said.InPlace, said.InPlaceRefused, errs)
+		}
 		return out, said
 	}
 	want, said := run("0")
