@@ -276,6 +276,8 @@ func leanerOptimizer(s *situation) ([]Plan, string) {
 func offload(k Knob, stages ...Value) changes {
 	return func(s *situation) ([]Plan, string) {
 		switch {
+		case s.job.Knobs[k].By == ByHook: // in the process, whatever shards the job
+			return s.steps(k, s.beyond(k))
 		case s.plan[k] != "none":
 			return s.steps(k, nil)
 		case !s.job.Knobs[k].Allows("cpu"):

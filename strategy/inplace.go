@@ -111,6 +111,9 @@ func (a ArmedRemedy) words() string {
 	if a.Parts > 0 {
 		word += fmt.Sprintf(" in %d parts", a.Parts)
 	}
+	if a.Elements <= 1 {
+		return word // for all inputs
+	}
 	return fmt.Sprintf("%s (for inputs of at least %d elements, or a dimension of %d)", word, a.Elements, a.Longest)
 }
 
@@ -145,9 +148,14 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 }
 
 // leavesInPlace reports whether a plan does not have the remedy already.
-func (r *remedyRow) leavesInPlace(p Plan) bool {
-	words := r.turns[0].words()
-	return len(words) == 0 || p[r.turns[0]] != words[len(words)-1]
+func (r *remedyRow) leavesInPlace(p Plan) bool { return r.whole() == "" || p[r.turns[0]] != r.whole() }
+
+// whole is the value of the remedy's knob where the remedy is on in a process; empty for a number.
+func (r *remedyRow) whole() Value {
+	if len(r.turns[0].words()) == 0 {
+		return ""
+	}
+	return r.inside.Values[len(r.inside.Values)-1]
 }
 
 // allowedInPlace reports whether policy, job and plan leave a remedy to the process.
@@ -332,14 +340,16 @@ func KeptInPlace(all []InPlace) (kept Plan, words string) {
 		did := sizes.effect()
 		if row := sizes.Remedy.row(); sizes.Remedy == RemedySplit {
 			kept = kept.With(Plan{ForwardParts: Number(sizes.Parts)})
-		} else if values := row.turns[0].words(); len(values) > 0 {
-			kept = kept.With(Plan{row.turns[0]: values[len(values)-1]})
+		} else if value := row.whole(); value != "" {
+			kept = kept.With(Plan{row.turns[0]: value})
 		}
-		lines = append(lines, did)
+		if sizes.Elements > 1 {
+			lines = append(lines, "large inputs now "+did)
+		} else {
+			lines = append(lines, "all steps now "+did)
+		}
 	}
-	if len(lines) > 0 {
-		words = "large inputs now " + strings.Join(lines, " and ")
-	}
+	words = strings.ReplaceAll(strings.Join(lines, " and "), " and large inputs now ", " and ")
 	return kept, words
 }
 
@@ -401,8 +411,8 @@ func (r InPlace) Later() string {
 // later steps are as before.
 func (r InPlace) changes() (with, from string) {
 	switch {
-	case r.Phase == "optimizer":
-		return "one parameter at a time", ""
+	case r.Phase == "optimizer" && r.Remedy == "":
+		return "a few parameters at a time", ""
 	case r.Parts > 0 && !r.Remedy.known(): // of a remedy that this version does not know
 		return withParts("in %d parts", r.Parts), "split"
 	case r.Remedy == RemedySplit && r.Parts == 0:
@@ -430,8 +440,8 @@ func (a Attempt) insufficient() (all []Plan) {
 		if !on || row.inPlace() == nil || row.remedy == RemedySplit {                                            // the number of parts is not known
 			continue
 		}
-		if words := row.turns[0].words(); len(words) > 0 {
-			all = append(all, Plan{row.turns[0]: words[len(words)-1]})
+		if value := row.whole(); value != "" {
+			all = append(all, Plan{row.turns[0]: value})
 		}
 	}
 	return all

@@ -70,8 +70,8 @@ func TestMemoryPlanHasLossInParts(t *testing.T) {
 // they were answered.
 func TestForeseenShortagesReadAsSuch(t *testing.T) {
 	for want, one := range map[string]InPlace{
-		"rank 1: little memory left for the optimizer at step 0; step done one parameter at a time":                                {Rank: 1, Phase: "optimizer", Times: 1},
-		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated one parameter at a time (0.50 s)": {Rank: 1, Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
+		"rank 1: little memory left for the optimizer at step 0; step done a few parameters at a time":                                {Rank: 1, Phase: "optimizer", Times: 1},
+		"rank 1: out of memory in optimizer at step 0 (tried to allocate 2.0 GiB); step repeated a few parameters at a time (0.50 s)": {Rank: 1, Phase: "optimizer", Times: 1, Requested: 2 << 30, Seconds: Seconds(time.Second / 2)},
 		"rank 1: little memory left for the loss at step 3; forward repeated with activation checkpointing (0.50 s)": {
 			Rank: 1, Remedy: RemedyCheckpointing, Phase: "loss", Step: 3, Seconds: Seconds(time.Second / 2), Elements: 64, Longest: 8,
 		},

@@ -200,6 +200,12 @@ func deviceRows() []remedyRow {
 		{
 			remedy: RemedyOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
 			changes: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost, idle: actsOnTraining,
+			inside: &Inside{
+				Values:  []Value{"none", "cpu"},
+				Caveat:  "needs an optimizer of PyTorch that treats each parameter by itself",
+				InCode:  "to have it without gpurun, use an optimizer that keeps its states in host memory, such as torchao's CPUOffloadOptimizer",
+				inPlace: &inPlaceWords{"with optimizer states in host memory", "", "keep optimizer states in host memory"},
+			},
 		},
 		{
 			remedy: RemedyOffloadParam, turns: []Knob{OffloadParam, OffloadOptimizer, Sharding}, training: Exact,

@@ -169,7 +169,7 @@ func (j Job) learn(history []Attempt) (settings Plan, refused map[Knob]string) {
 		}
 	}
 	// A process reports these only while they are on.
-	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, LossParts} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, OffloadActivations, OffloadOptimizer, LossParts} {
 		if asked && j.Knobs[k].By == ByHook && settings[k] == "" && refused[k] == "" {
 			settings[k] = k.words()[0]
 		}

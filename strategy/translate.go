@@ -87,6 +87,9 @@ func MemoryPlan(p Plan) memory.RankPlan {
 // memory converts a plan to one for package memory.
 func (t translator) memory(p Plan) memory.RankPlan {
 	q := MemoryPlan(p)
+	if q.OffloadOptimizer == "cpu" && t.job.Knobs[OffloadOptimizer].By == ByHook {
+		q.OffloadOptimizer = memory.StatesOnHost
+	}
 	q.Weights, q.DataParallel, q.Allocator = t.weights, max(t.job.DataParallel, 1), string(p[Allocator])
 	if q.Evaluation, _ = p.Number(EvalBatchSize); t.alike {
 		q.Evaluation = q.MicroBatch
@@ -155,6 +158,8 @@ func (a Attempt) inPlace(m memory.Measurement) Plan {
 			if parts > 0 {
 				on[ForwardParts] = Number(parts)
 			}
+		case remedy == RemedyOffloadOptimizer:
+			on[OffloadOptimizer] = memory.StatesOnHost
 		default:
 			values := remedy.row().inside.Values
 			on[remedy.row().turns[0]] = values[len(values)-1]

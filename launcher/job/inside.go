@@ -45,6 +45,9 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = byHook
 		case k == strategy.ForwardParts && shards != "":
 			knobs[k] = strategy.Range{Absent: shards}
+		case k == strategy.OffloadOptimizer && own.Absent == "" && reason == "" && r.lacksDeepSpeed() && (plan[k] == "" || plan[k] == how.Values[0]):
+			delete(plan, k)
+			knobs[k] = byHook
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
 		case plan[k] != "" && plan[k] != how.Values[0]:
 		case against(r.Job.Argv, how) != "":

@@ -23,7 +23,7 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 	if r.command.Packages["liger-kernel"] == "" {
 		missing[strategy.RemedyFusedLoss] = "the job's interpreter has no liger-kernel"
 	}
-	if !slices.Contains(r.recipe.Rules, "deepspeed-config") {
+	if !r.sharesByDeepSpeed() {
 		return missing
 	}
 	lack := func(reason string, remedies ...strategy.Remedy) {
@@ -33,7 +33,7 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 			}
 		}
 	}
-	if r.command.Packages["deepspeed"] == "" {
+	if r.lacksDeepSpeed() {
 		lack("the job's interpreter has no DeepSpeed", strategy.RemedyShard, strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if !r.finds("c++", "g++", "clang++") {
@@ -50,7 +50,20 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 	if !HasLibaio(p.Python(), r.env) {
 		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RemedyNVMe)
 	}
+	if p.knobs[strategy.OffloadOptimizer].By == strategy.ByHook {
+		delete(missing, strategy.RemedyOffloadOptimizer) // it needs no DeepSpeed
+	}
 	return missing
+}
+
+// sharesByDeepSpeed reports whether the recipe shards and offloads through DeepSpeed.
+func (r Resolved) sharesByDeepSpeed() bool {
+	return slices.Contains(r.recipe.Rules, "deepspeed-config")
+}
+
+// lacksDeepSpeed reports whether the recipe does so, and DeepSpeed is known not to be installed.
+func (r Resolved) lacksDeepSpeed() bool {
+	return r.sharesByDeepSpeed() && r.command.Packages != nil && r.command.Packages["deepspeed"] == ""
 }
 
 // finds reports whether one of the programs is in PATH or in CUDA's folders.

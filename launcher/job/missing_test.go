@@ -68,3 +68,30 @@ func TestFusedLossNeedsItsPackage(t *testing.T) {
 		}
 	}
 }
+
+// A job whose framework would offload through DeepSpeed, which is not installed, keeps its optimizer's states in host
+// memory by the hook.
+func TestStatesLeaveByTheHookWithoutDeepSpeed(t *testing.T) {
+	for name, test := range map[string]struct {
+		packages map[string]string
+		plan     strategy.Plan
+		by       strategy.By
+	}{
+		"not installed":           {map[string]string{"transformers": "5.23.0"}, strategy.Plan{strategy.OffloadOptimizer: "none"}, strategy.ByHook},
+		"installed":               {map[string]string{"deepspeed": "0.19.8"}, strategy.Plan{strategy.OffloadOptimizer: "none"}, ""},
+		"not known":               {nil, strategy.Plan{strategy.OffloadOptimizer: "none"}, ""},
+		"the job offloads itself": {map[string]string{}, strategy.Plan{strategy.OffloadOptimizer: "cpu"}, ""},
+	} {
+		var r Resolved
+		r.Job.Launch.Probe, r.Job.Launch.Hooks, r.Job.Argv, r.Job.Kind = true, true, []string{"bash", "run.sh"}, Program
+		r.recipe.Rules, r.command.Packages = []string{"deepspeed-config"}, test.packages
+		knobs := map[strategy.Knob]strategy.Range{strategy.OffloadOptimizer: {Values: []strategy.Value{"none", "cpu"}}}
+		r.inside(test.plan, knobs)
+		if got := knobs[strategy.OffloadOptimizer].By; got != test.by {
+			t.Errorf("%s: by %q", name, got)
+		}
+		if _, set := test.plan[strategy.OffloadOptimizer]; set == (test.by == strategy.ByHook) {
+			t.Errorf("%s: the plan has it: %t", name, set)
+		}
+	}
+}

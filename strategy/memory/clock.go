@@ -263,6 +263,8 @@ func (f *Predictor) moved(mode RankPlan, s *modePeaks, c *stepClock) {
 		c.floor += 2 * all * w / n / hostLink
 	}
 	switch mode.OffloadOptimizer {
+	case StatesOnHost: // both ways at once
+		c.update = s.states.host / hostLink
 	case "cpu":
 		c.update = all/n*2*w/hostLink + offloadedOptimizer*all/n/1e9
 	case "nvme":

@@ -28,6 +28,13 @@ func (f *Predictor) weights(p RankPlan) float64 {
 	return own + float64(f.model.Buffers)
 }
 
+// StatesOnHost is the OffloadOptimizer of a plan in which the process itself keeps the optimizer's states in host memory,
+// and the device computes the step.
+const StatesOnHost = "states"
+
+// visitingBytes are the buffers through which such states visit the device during a step: three of 256 MiB.
+const visitingBytes = 3 << 28
+
 // states returns the states of a plan, by its optimizer, its sharding and its offload.
 func (f *Predictor) states(p RankPlan) states {
 	all, trained, buffers := float64(f.model.Parameters), float64(f.model.Trainable), float64(f.model.Buffers)
@@ -51,6 +58,10 @@ func (f *Predictor) states(p RankPlan) states {
 	}
 	s := whole.on(parameterCounts{all, trained, float64(f.model.Largest), block, outside}, p.Usual())
 	switch {
+	case p.OffloadOptimizer == StatesOnHost:
+		s.host, s.pinned = s.optimizer, s.optimizer
+		s.step = math.Min(s.optimizer, visitingBytes) + math.Min(s.step, visitingBytes)
+		s.optimizer, s.again = 0, 0
 	case p.DeepSpeed && stage(p) == 3:
 		s.weights, s.gradients, s.held = s.weights+s.gradients, 0, 0
 	case !p.DeepSpeed && p.OffloadOptimizer == "cpu" && p.Sharding != "fsdp":

@@ -18,6 +18,7 @@ func TestStates(t *testing.T) {
 		{"fp32", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
 		{"bf16", RankPlan{Weights: "bf16", Compute: "bf16", Optimizer: "adamw"}, 2, 2, 4, 2, 2, 0},
 		{"sgd", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "sgd"}, 4, 4, 4, 4, 4, 0},
+		{"states in host memory", RankPlan{Weights: "fp32", Compute: "bf16", Optimizer: "adamw", OffloadOptimizer: StatesOnHost}, 4, 4, 0, 4, 2 * visitingBytes / n, 0},
 		{"8 bit", RankPlan{Weights: "fp32", Compute: "fp32", Optimizer: "adamw-8bit"}, 4, 4, 2.03125, 4, 0, 0},
 		{"DeepSpeed without ZeRO in fp32", RankPlan{Compute: "fp32", DeepSpeed: true, Optimizer: "adamw"}, 4, 4, 8, 4, 4, 0},
 		{"ZeRO-1 on eight", RankPlan{Compute: "bf16", Sharding: "zero1", DataParallel: 8, DeepSpeed: true, Optimizer: "adamw"}, 2, 2, 12. / 8, 2, .75, 0},

@@ -21,6 +21,7 @@ class Session:
         self.repeating = False  # whether a pass is done again now
         self.active: frozenset = frozenset()  # the remedies in place that were on in the current step
         self.asked = False  # whether questions are asked of the ending process: calls of its root are not the job's
+        self.away: typing.Any = None  # or away(optimizer), the bytes of its states that are not on the device that they say
         self.turned: set = set()  # the knobs of remedies that are on from the first call
         # Functions that are called
         self.when_first_called: list = []  # with the root and its arguments, before its first forward

@@ -149,7 +149,8 @@ class Guard:
         """Use a remedy, and those before it, from these sizes on."""
         names = [r.name for r in self.remedies]
         if entry["rung"] in names:
-            for remedy in self.remedies[:names.index(entry["rung"]) + 1]:
+            at = names.index(entry["rung"])
+            for remedy in self.remedies[at if self.remedies[at].alone else 0:at + 1]:
                 wall.alone(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
 
     def calls(self):

@@ -1,25 +1,26 @@
-# The optimizer's first step in place: it makes the optimizer's states. Where memory runs out before
-# anything was written that had been there, the states that the failed step made are removed, and it
-# is done again one parameter at a time (foreach=False).
-import contextlib
+# The optimizer's steps in place. Where memory runs out before anything was written that had been there, the states that
+# the failed step made are removed, and the rest of the step is done in parts of the parameters (remedies/states.py);
+# where that does not suffice, and gpurun permits it, states leave the device.
 import functools
+import os
 import sys
 import time
 import weakref
 
-from ..base import caught, process, ranout, room, wall
-from ..model import exclusions, garbage
-from ..observe import optimizers, repeats
+import torch
 
-# PyTorch's optimizers whose state is theirs alone, and the parameters that states are as large as.
-KINDS = {
-    "SGD": 1, "Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "RMSprop": 2, "Adagrad": 1, "Adadelta": 2, "Adamax": 2, "Rprop": 2, "ASGD": 1, "Adafactor": 0,
-}
+from ..base import caught, meters, process, ranout, room, wall
+from ..model import exclusions, garbage, optimizerstate
+from ..observe import optimizers, repeats
+from ..remedies import states
 
 PHASE = "optimizer"
+OPTIM = os.path.dirname(sys.modules["torch.optim.optimizer"].__file__) + os.sep
+
+ROOM = 4  # an optimizer is looked at before each step where its temporary tensors would not fit so many times
 
 stepped: dict = {}  # by id, optimizers whose first step has ended: weak references
-singly: weakref.WeakSet = weakref.WeakSet()  # optimizers that step one parameter at a time
+watched: weakref.WeakSet = weakref.WeakSet()  # optimizers that are looked at before each step
 
 
 def ended(optimizer):
@@ -30,72 +31,179 @@ def ended(optimizer):
 
 def permitted():
     orders = process.orders()
-    return bool(orders.get("hooks") and (orders.get("in_place") or {}).get("optimizer"))
+    return bool(orders.get("hooks") and ((orders.get("in_place") or {}).get("optimizer") or states.planned()))
+
+
+def leaves():
+    """Return whether gpurun permits states to leave the device."""
+    return states.planned() or states.NAME in ((process.orders().get("in_place") or {}).get("rungs") or ())
 
 
 def wrap(kind):
-    """Guard the first steps of an optimizer class of PyTorch. Hooks on steps run outside, once."""
-    if not permitted() or not kind.__module__.startswith("torch.optim.") or kind.__name__ not in KINDS:
+    """Guard the steps of an optimizer class of PyTorch. Hooks on steps run outside, once."""
+    if not permitted() or not kind.__module__.startswith("torch.optim.") or kind.__name__ not in states.KINDS:
         return
+    if states.planned():
+        states.wrap_loading(kind)
     whole = kind.step
-    if getattr(whole, "gpurun_again", False):
+    if getattr(whole, "gpurun_again", False):  # maybe that of the class above
+        states.plains.update((kind, states.plains[base]) for base in kind.__mro__[::-1] if base in states.plains)
         return
     hooking = getattr(kind, "profile_hook_step", None)  # since PyTorch 2.0
     outside = hooking is not None and getattr(whole, "hooked", False) and hasattr(whole, "__wrapped__")
     plain = whole.__wrapped__ if outside else whole
-    compiling = exclusions.recording(sys.modules["torch"])
+    compiling, offloaded = exclusions.recording(torch), states.offloaded
+    states.plains[kind] = plain
 
     @functools.wraps(plain)
     def step(optimizer, *args, **kwargs):
-        if id(optimizer) in stepped and (not singly or optimizer not in singly):
+        if id(optimizer) not in stepped or offloaded and id(optimizer) in offloaded:
+            return wall.call(plain, steps, wall.ALL, optimizer, *args, **kwargs)
+        try:
             return plain(optimizer, *args, **kwargs)
-        return wall.call(plain, steps, wall.ALL, optimizer, *args, **kwargs)
+        except BaseException as e:
+            if not ranout.is_one(e):
+                raise
+            failure = e
+        return wall.call(raises(failure), lambda own: later(own, plain, optimizer, failure), wall.ALL)
 
     def steps(own, optimizer, *args, **kwargs):
-        if args and args[0] is not None or kwargs.get("closure") is not None or compiling():
+        if compiling():
             return own(optimizer, *args, **kwargs)
+        if optimizer in watched:
+            return watches(own, optimizer, args, kwargs)
         if id(optimizer) not in stepped:
-            return first(optimizer, own, args, kwargs)
-        with one_by_one(optimizer):
-            return own(optimizer, *args, **kwargs)
+            return first(optimizer, plain, own, args, kwargs)
+        return states.offloaded[id(optimizer)].step(own, args, kwargs)
 
     kind.step = hooking(step) if outside else step
     vars(kind.step).update(hooked=True, gpurun_again=True)  # PyTorch puts its own around no more
 
 
-def first(optimizer, plain, args, kwargs):
+def raises(failure):
+    """Return a function that raises an error of the job."""
+    def fails():
+        raise failure
+
+    return fails
+
+
+def first(optimizer, plain, own, args, kwargs):
     """Do the first step of an optimizer."""
+    loss = None
+    if len(args) > 1 or set(kwargs) - {"closure"}:
+        output = own(optimizer, *args, **kwargs)
+        ended(optimizer)
+        return output
+    closure = args[0] if args else kwargs.get("closure")
+    if closure is not None:  # PyTorch's optimizers call it first, too
+        with torch.enable_grad():
+            loss = wall.inner(own, closure)
     before = wall.alone(Before)(optimizer)
-    short = before is not None and wall.alone(foresee)(optimizer, plain)
+    if before is not None and wall.alone(ahead)(optimizer, before):
+        states.offloaded[id(optimizer)].step(own, (), {})
+        return over(own, optimizer, loss)
     try:
-        with one_by_one(optimizer):
-            output = plain(optimizer, *args, **kwargs)
+        output = own(optimizer) if closure is None else wall.inner(own, plain, optimizer)
     except BaseException as e:
         failure = e if before is not None and ranout.is_one(e) else None
         if failure is None:
             raise
     else:
+        if closure is not None:
+            output = loss
+        return over(own, optimizer, output)
+    again(own, plain, optimizer, before, failure, *part_done(optimizer, before, failure))
+    return over(own, optimizer, loss)
+
+
+def over(own, optimizer, loss):
+    """Note the end of the first step, and what it returns."""
+    if id(optimizer) in states.offloaded or not wall.alone(short)(optimizer, ROOM):
         ended(optimizer)
-        if short:
-            wall.alone(repeats.entry)(PHASE, "", 0.0)
+    else:
+        watched.add(optimizer)
+    wall.gives(own, loss)
+    return loss
+
+
+def watches(own, optimizer, args, kwargs):
+    """Do a later step of an optimizer that is looked at before each step, for it was near the end of the memory."""
+    if wall.alone(short)(optimizer) and not states.begin(optimizer):
+        watched.discard(optimizer)
+        ended(optimizer)
+        if leaves():
+            states.leave(optimizer, states.bytes_home(optimizer))
+        output = states.offloaded[id(optimizer)].step(own, args, kwargs)
+        repeats.entry(PHASE, "", 0.0)
         return output
-    return again(optimizer, plain, args, kwargs, before, failure)
+    return own(optimizer, *args, **kwargs)
 
 
-def again(optimizer, plain, args, kwargs, before, failure):
-    """Do a step again that ran out of memory."""
-    began, trace, output = time.monotonic(), failure.__traceback__, None
-    why = refusal(optimizer, before)
+def ahead(optimizer, before):
+    """Have an optimizer step in parts from its first step on where that is ordered, or memory is short. Return whether it does."""
+    if states.ordered["on"] and not states.leave(optimizer, before.spare()):
+        return True
+    if id(optimizer) in states.offloaded:
+        return True
+    if not short(optimizer) or states.begin(optimizer):
+        return False
+    if leaves():
+        states.leave(optimizer, before.spare())
+    repeats.entry(PHASE, "", 0.0)
+    return True
+
+
+def later(own, plain, optimizer, failure):
+    """Answer an error of memory in a later step."""
+    skipped, why, loss = begun(optimizer, failure)
+    before = Before(optimizer)
+    again(own, plain, optimizer, before, failure, skipped, why)
+    wall.gives(own, loss)
+    return loss
+
+
+def part_done(optimizer, before, failure):
+    """Return how many groups a failed first step has done, and why it cannot be done again, "" if it can."""
+    why = before.written()
+    if not why:
+        return 0, ""
+    skipped, refused, _ = begun(optimizer, failure)
+    return skipped, refused and why or before.written(skipped)
+
+
+def begun(optimizer, failure):
+    """Return how many groups a failed step has done, why the rest of it cannot be done, "" if it can, and what the step
+    would return. PyTorch's optimizers first gather the states of a group, and make those that are missing, in step itself or
+    in _init_group; nothing of the group is written to until they are complete."""
+    frames = ranout.frames_of(failure.__traceback__)
+    at = next((i for i, frame in enumerate(frames) if frame.f_code.co_name == "step" and frame.f_code.co_filename.startswith(OPTIM) and frame.f_locals.get("self") is optimizer), None)
+    if at is None:
+        return 0, "memory ran out outside of the optimizer's own code", None
+    inner = [frame for frame in frames[:at] if frame.f_code.co_filename.startswith(OPTIM)]
+    held, within = frames[at].f_locals, inner[-1].f_locals if inner else frames[at].f_locals
+    place = next((i for i, group in enumerate(optimizer.param_groups) if group is held.get("group")), None)
+    if place is None or [frame.f_code.co_name for frame in inner] not in ([], ["_init_group"]):
+        return 0, "memory ran out in the midst of the arithmetic of a step", None
+    p = within.get("p")
+    made = optimizer.state.get(p) if p is not None else None
+    if made:
+        if "step" in made and float(made["step"]) != 0:
+            return 0, "memory ran out after the states were complete", None
+        del optimizer.state[p]
+    return place, "", held.get("loss")
+
+
+def again(own, plain, optimizer, before, failure, skipped, why):
+    """Do the rest of a step that ran out of memory, but for so many groups."""
+    began, trace = time.monotonic(), failure.__traceback__
+    why = why or refusal(optimizer)
     if not why:
         repeats.begin(PHASE)
         garbage.release(failure)
-        before.put_back()
-        if process.world() <= 1 and wall.alone(alike)(optimizer, plain):
-            singly.add(optimizer)  # ranks that step in different ways would drift apart by rounding
+        before.put_back(skipped)
         try:
-            with one_by_one(optimizer):
-                output = wall.plain(plain)(optimizer, *args, **kwargs)
-            wall.gives(plain, output)
+            why = rest(own, plain, optimizer, before, skipped)
         except BaseException as e:
             why = str(e) or type(e).__name__
         finally:
@@ -103,96 +211,61 @@ def again(optimizer, plain, args, kwargs, before, failure):
     if why:
         repeats.refused(PHASE, why)
         raise wall.raising(failure).with_traceback(trace)
-    ended(optimizer)
-    repeats.done(PHASE, "", time.monotonic() - began, failure)
-    return output
+    took = time.monotonic() - began
+    if states.left(optimizer):
+        states.announce()
+        repeats.done(PHASE, states.NAME, took, failure, 1, 1)
+    else:
+        repeats.done(PHASE, "", took, failure)
 
 
-def refusal(optimizer, before):
+def rest(own, plain, optimizer, before, skipped):
+    """Do the rest of a step in parts; return why that is impossible, "" where it is done."""
+    why = states.begin(optimizer)
+    if why and skipped:
+        return why
+    if why:  # what the failed pass held may suffice
+        wall.inner(own, plain, optimizer)
+        return ""
+    if leaves():
+        states.leave(optimizer, before.spare())
+    states.offloaded[id(optimizer)].step(own, (), {}, skipped)
+    return ""
+
+
+def refusal(optimizer):
     """Return why a failed step cannot be done again, "" if it can."""
     by = caught.by_a_caller()
     if by:
         return "the job handles the error itself (%s)" % by
     if any(group.get("differentiable") for group in optimizer.param_groups):
         return "the optimizer's step is differentiated"
-    return before.written()
+    return ""
 
 
-class Before:
-    """What an optimizer has before a step."""
+class Before(optimizerstate.Before):
+    """What an optimizer has before a step, and the memory that was needed by then."""
 
     def __init__(self, optimizer):
-        self.optimizer = weakref.ref(optimizer)
-        self.parameters = [(p, p._version, p.grad, None if p.grad is None else p.grad._version) for group in optimizer.param_groups for p in group["params"]]
-        self.states = {p: (dict(state), [(v, v._version) for v in state.values() if hasattr(v, "_version")]) for p, state in optimizer.state.items()}
+        super().__init__(optimizer)
+        self.device = next((p.device for p, *_ in self.parameters), None)
+        self.memory = meters.of(self.device).read() if self.device is not None else (0, 0)
+        self.home = states.bytes_home(optimizer)
 
-    def written(self):
-        """Return what was written to since, "" for nothing."""
-        for p, version, gradient, its in self.parameters:
-            if p._version != version:
-                return "a parameter was written to before memory ran out"
-            if p.grad is not gradient or gradient is not None and gradient._version != its:
-                return "a gradient was written to before memory ran out"
-        if any(v._version != version for _, tensors in self.states.values() for v, version in tensors):
-            return "a state was written to before memory ran out"
-        return ""
-
-    def put_back(self):
-        """Remove the states that were made since."""
-        states = self.optimizer().state
-        for p in list(states):
-            if p not in self.states:
-                del states[p]
-            else:
-                states[p].clear()
-                states[p].update(self.states[p][0])
+    def spare(self):
+        """Return the bytes of states that may stay on the device."""
+        beside = states.left_beside(self.device, *self.memory)
+        return 0 if beside is None else self.home + beside
 
 
-@contextlib.contextmanager
-def one_by_one(optimizer):
-    """Have an optimizer that is short of memory step one parameter at a time."""
-    if optimizer not in singly:
-        yield
-        return
-    groups = [(group, group["foreach"]) for group in optimizer.param_groups if "foreach" in group and not group.get("fused")]
-    for group, _ in groups:
-        group["foreach"] = False
-    try:
-        yield
-    finally:
-        for group, value in groups:
-            group["foreach"] = value
-
-
-def alike(optimizer, plain):
-    """Return whether an optimizer comes to the same parameters by both ways to step: on small tensors."""
-    torch, found = sys.modules["torch"], []
-    for foreach in (True, False):
-        groups, x = [], torch.linspace(-1, 1, 12).reshape(3, 4)
-        for i, group in enumerate(optimizer.param_groups):
-            options = {k: float(v) if hasattr(v, "item") else v for k, v in group.items() if k not in ("params", "foreach", "fused", "capturable")}
-            groups.append(dict(options, params=[torch.nn.Parameter(x + i), torch.nn.Parameter(x[0] - i)], foreach=foreach))
-        other = type(optimizer)(groups)
-        for step in range(2):
-            for group in groups:
-                for p in group["params"]:
-                    p.grad = torch.linspace(-1, 1 + step, p.numel()).reshape(p.shape)
-            plain(other)
-        found.append([p.detach() for group in groups for p in group["params"]])
-    return all(torch.allclose(a, b, rtol=1e-6, atol=1e-8) for a, b in zip(*found))
-
-
-def foresee(optimizer, plain):
-    """Return whether the first step is short of memory: the temporary tensors of all parameters at
-    once do not fit beside the states. Then it would fail once parameters are written to."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    if not parameters or process.world() > 1 or not optimizers.of(optimizer)["foreach"] or any(group.get("foreach") for group in optimizer.param_groups):
+def short(optimizer, times=1):
+    """Return whether a step is short of memory: the temporary tensors of all parameters at once do not fit so many times
+    beside the states. Then it would fail once parameters are written to."""
+    parameters = [p for p in optimizerstate.parameters_of(optimizer) if p.grad is not None]
+    if not parameters or not optimizers.of(optimizer)["foreach"]:
         return False
     free = room.free(parameters[0].device)
     size = sum(p.numel() * p.element_size() for p in parameters)
-    states = 0 if optimizer.state else KINDS[type(optimizer).__name__]
+    made = 0 if optimizer.state else states.KINDS.get(type(optimizer).__name__, 0)
     decays = any(group.get("weight_decay") and not group.get("decoupled_weight_decay", type(optimizer).__name__ == "AdamW") for group in optimizer.param_groups)
-    if free is None or free >= size * (states + 1 + decays) or not alike(optimizer, plain):
-        return False
-    singly.add(optimizer)
-    return True
+    return free is not None and free < size * (made + times * (1 + decays))

@@ -4,6 +4,7 @@ import gc
 import inspect
 import sys
 
+from ..base import session
 from ..model import listed
 
 made: list = []  # weakly
@@ -36,7 +37,8 @@ def zeroes(optimizer):
 
 def states(optimizer, meter):
     """Return the bytes of the optimizer's state on the device that is measured."""
-    total = 0
+    away = session.current.away
+    total = -away(optimizer) if away is not None else 0
     for held in list(optimizer.state.values()):
         for value in list(held.values()) if isinstance(held, dict) else []:
             value = getattr(value, "_local_tensor", value)

@@ -5,19 +5,17 @@
 # a loss outside it saves, so copying them would save nothing. Other models of the process
 # are not touched.
 import contextlib
-import os
 import weakref
 
 import torch
 
 from ..base import room, wall
 from ..model import blocks, exclusions, forwards
-from . import remedy
+from . import hosttensors, remedy
 
 VALUES = ("cpu",)
 
 SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
-SHARE = 0.8  # of the host's available memory
 
 
 def refusal(root, value="cpu"):
@@ -49,7 +47,7 @@ def short_of_memory(root, device):
     expected = room.free(device)
     if forwards.is_recomputed(root):
         expected //= 8
-    host = budget()
+    host = room.host()
     if 2 * host >= expected:
         return ""
     return "the forward may hold %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (
@@ -59,8 +57,8 @@ def short_of_memory(root, device):
 def turn(root, value="cpu", tell=None, when=None):
     """Turns it on, in the calls for which when() is true, and returns [old, new]."""
     model = blocks.unwrap(root)
-    room = Room(budget(), tell)
-    forwards.around("offload", model, lambda: enter(model, room, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    limit = Room(room.host(), tell)
+    forwards.around("offload", model, lambda: enter(model, limit, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
     return ["none", value]
 
 
@@ -77,81 +75,13 @@ def enter(model, room, when=None):
     return entered
 
 
-def budget():
-    """Return the bytes of the host's memory that each rank of this node may use."""
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-    return int(min(available()) * SHARE) // max(ranks, 1)
-
-
-def available():
-    """Return what the host has to spare, and each cgroup that bounds this process."""
-    found = []
-    with open("/proc/meminfo") as f:
-        for line in f:
-            if line.startswith("MemAvailable:"):
-                found.append(int(line.split()[1]) << 10)
-    return found + cgroups()
-
-
-def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
-    """Return the room below the limits of this process's cgroups, of either version."""
-    found = []
-    try:
-        with open(own) as f:
-            lines = [line.rstrip("\n").split(":", 2) for line in f]
-    except (IOError, OSError):
-        return found
-    for number, controllers, path in lines:
-        if number == "0":
-            names = ("memory.max", "memory.current", "inactive_file")
-            found += walk(root, path, names)
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            found += walk(os.path.join(root, "memory"), path, names)
-    return found
-
-
-def walk(root, path, names):
-    """Return the room of a cgroup and of those above it; in a container the path may lie outside."""
-    found, folder = [], os.path.normpath(root + "/" + path)
-    if not os.path.isdir(folder):
-        folder = root
-    while folder.startswith(root):
-        limit, used = number(folder, names[0]), number(folder, names[1])
-        if limit is not None and used is not None and limit < 1 << 60:
-            found.append(max(limit - used + cache(folder, names[2]), 0))
-        folder = os.path.dirname(folder)
-    return found
-
-
-def number(folder, name):
-    try:
-        with open(os.path.join(folder, name)) as f:
-            return int(f.read())
-    except (IOError, OSError, ValueError):  # "max"
-        return None
-
-
-def cache(folder, name):
-    """Return the bytes of files that the kernel gives up before it kills."""
-    try:
-        with open(os.path.join(folder, "memory.stat")) as f:
-            return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
-    except (IOError, OSError, ValueError, IndexError):
-        return 0
-
-
 def storages(model):
     """Return the storages of the parameters and buffers: views of them are not moved."""
     return {address(t) for t in list(model.parameters()) + list(model.buffers())}
 
 
-def storage(tensor):
-    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-
-
 def address(tensor):
-    return storage(tensor).data_ptr()
+    return hosttensors.storage(tensor).data_ptr()
 
 
 class Room:
@@ -177,7 +107,7 @@ class Parcel:
         self.device, self.room, self.back = tensor.device, room, None
         self.size = parcel_size(tensor)
         pinned = tensor.is_cuda
-        if is_dense(tensor):
+        if hosttensors.is_dense(tensor):
             self.host = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, pin_memory=pinned)
         else:
             self.host = torch.empty(tensor.size(), dtype=tensor.dtype, pin_memory=pinned)
@@ -201,18 +131,6 @@ def parcel_size(tensor):
     return 1 << (size - 1).bit_length() if tensor.is_cuda else size
 
 
-def is_dense(tensor):
-    """Return whether a tensor's elements fill their memory, in whatever order."""
-    expected = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.size())):
-        if size == 1:
-            continue
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
 def opened(packed):
     return packed.open() if isinstance(packed, Parcel) else packed
 
@@ -231,9 +149,9 @@ class Travel:
 
     def parcel(self, tensor):
         size = tensor.numel() * tensor.element_size()
-        if size < SMALLEST or not self.travels(tensor) or size > nbytes(tensor) or address(tensor) in self.stay:
+        if size < SMALLEST or not self.travels(tensor) or size > hosttensors.nbytes(tensor) or address(tensor) in self.stay:
             return tensor
-        key = (storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
+        key = (hosttensors.storage(tensor)._cdata, tensor.storage_offset(), tensor.size(), tensor.stride(), tensor.dtype, tensor._version)
         alive, parcel = self.known.get(key, (None, None))
         if parcel is not None and not alive.expired() and parcel() is not None:
             return parcel()
@@ -245,16 +163,11 @@ class Travel:
             self.room.left += parcel_size(tensor)
             raise
         # Held so, the address is not given to another storage.
-        self.known[key] = (weak(storage(tensor)), weakref.ref(parcel))
+        self.known[key] = (weak(hosttensors.storage(tensor)), weakref.ref(parcel))
         return parcel
 
     def travels(self, tensor):
         return tensor.is_cuda and tensor.layout is self.torch.strided
-
-
-def nbytes(tensor):
-    whole = storage(tensor)
-    return whole.nbytes() if hasattr(whole, "nbytes") else len(whole) * tensor.element_size()
 
 
 def weak(whole):

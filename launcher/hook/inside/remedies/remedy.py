@@ -15,6 +15,7 @@ class Remedy:
 
     name = ""
     parts = 0  # of the batch, where the remedy divides it
+    alone = False  # whether it helps where the remedies before it in the order are not on
     evaluate: typing.Any = None  # or a method like run, for calls without gradients
     run: typing.Any = None  # or a method run(call, root, args, kwargs), which calls the root by call(root, args, kwargs)
 

@@ -1,6 +1,6 @@
 # The remedies: those that are turned on inside a running job from its first call on, and those for calls of the root
 # that ran out of memory.
-from . import attention, autocast, checkpointing, losscalls, offload, split
+from . import attention, autocast, checkpointing, losscalls, offload, split, states
 
 ORDER = (
     ("attention", attention),
@@ -9,8 +9,9 @@ ORDER = (
     ("loss_parts", losscalls),
     ("precision", autocast),
     ("offload_activations", offload),  # last: what it may hold depends on the others
+    ("offload_optimizer", states),
 )
-IN_PLACE = {kind.name: kind for kind in (checkpointing.Recompute, split.InParts, offload.Offload)}
+IN_PLACE = {kind.name: kind for kind in (checkpointing.Recompute, split.InParts, offload.Offload, states.States)}
 
 
 def survey(root):

@@ -52,7 +52,7 @@ def turn(root):
     for key in ("refused", "applied", "failed"):
         process.note(key, made.get(key) or {})
     short = {"activation_checkpointing": "checkpointing", "offload_activations": "activation offload", "loss_parts": "cross entropy in parts",
-             "forward_parts": "parts of the forward"}
+             "forward_parts": "parts of the forward", "offload_optimizer": "optimizer offload"}
     for knob, pair in (made.get("applied") or {}).items():
         session.current.turned.add(knob)
         process.settle(knob, pair[1], "gpurun", process.GPURUN)

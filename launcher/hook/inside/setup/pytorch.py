@@ -7,14 +7,14 @@ import sys
 from ..base import (  # noqa: F401
     caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words)
 from ..model import (  # noqa: F401
-    blocks, callstate, exclusions, figures, garbage, kinds, modulestate, oldgraph, places, reach, root, rootcalls,
+    blocks, callstate, exclusions, figures, garbage, kinds, modulestate, oldgraph, optimizerstate, places, reach, root, rootcalls,
     rootstate, rows)
 from ..observe import (  # noqa: F401
     backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory,
     microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice)
 from ..remedies import (  # noqa: F401
-    attention, autocast, checkpointing, compared, losscalls, losspart, offload, recompute, remedy, rungs, segments,
-    split)
+    attention, autocast, checkpointing, compared, hosttensors, losscalls, losspart, offload, recompute, remedy, rungs,
+    segments, split, states, visits)
 from ..guard import beforeloss, evaluation, inplace, optimizerstep, pressure, proof, questions  # noqa: F401
 from . import first, last  # noqa: F401
 

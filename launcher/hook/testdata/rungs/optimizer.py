@@ -96,7 +96,7 @@ class Optimizers(unittest.TestCase):
         return loss
 
     def known(self):
-        for name in self.part.KINDS:
+        for name in part("states").KINDS:
             kind = getattr(torch.optim, name, None)
             if kind is not None:
                 for foreach in (True, False):
@@ -114,9 +114,6 @@ class Optimizers(unittest.TestCase):
         rescued = {}
         for kind, words in self.known():
             want, _ = self.train(kind, guarded=False, **words)
-            alone, _ = self.train(kind, guarded=False, **dict(words, foreach=False))
-            if not all(torch.allclose(a, b, rtol=1e-4, atol=1e-6) for a, b in zip(want, alone)):
-                alone = want  # NAdam of PyTorch 1.13: its two ways differ, and the job's is kept
             self.train(kind, **words)
             for at in range(1, self.first + 1):
                 self.order(True)
@@ -129,8 +126,7 @@ class Optimizers(unittest.TestCase):
                         continue
                     self.assertEqual(hits, 1)
                     # States were made by the failed step: exactly those that a first step makes are there.
-                    self.same(found, alone, exact=True)
-                    self.same(found, want, exact=False)
+                    self.same(found, want, exact=True)
                     self.assertEqual(self.foreach, [words["foreach"]] * 2)
                     entry, = self.process.told["in_place"]
                     self.assertEqual((entry["phase"], entry["rung"], entry["times"], entry["requested_bytes"]), ("optimizer", "", 1, 1 << 60))
@@ -186,10 +182,13 @@ class Optimizers(unittest.TestCase):
             if not hits:
                 break
             self.same(found, want, exact=True)
-        self.assertEqual(reasons, {None})  # those steps were not the first
+        self.assertLessEqual(reasons, {"memory ran out in the midst of the arithmetic of a step", "memory ran out outside of the optimizer's own code"})
 
     def test_closure(self):
-        self.refused("", closure=True)
+        want, _ = self.train(torch.optim.AdamW, guarded=False)
+        found, hits = self.train(torch.optim.AdamW, at=(3,), closure=True)
+        self.assertEqual(hits, 1)
+        self.same(found, want, exact=True)
 
     def test_gradient_scaler(self):
         want, _ = self.train(torch.optim.AdamW, guarded=False, foreach=False)
@@ -245,4 +244,4 @@ class Optimizers(unittest.TestCase):
             found, _ = self.train(torch.optim.AdamW)
             self.same(found, want, exact=True)
             self.assertEqual("in_place" in self.process.told, short)
-            self.assertEqual(len(self.part.singly), 0)  # it is gone
+            self.assertEqual(len(part("states").offloaded), 0)  # it is gone

@@ -56,7 +56,8 @@ class OnTheHost(unittest.TestCase):
     def travelling(self, turn=(), budget=1 << 40, smallest=1 << 10):
         room = rungs()
         offload = part("offload")
-        offload.refusal, offload.budget, offload.SMALLEST = lambda root, value: "", lambda: budget, smallest
+        offload.refusal, offload.SMALLEST = lambda root, value: "", smallest
+        part("room").host = lambda: budget
         offload.Travel.travels = lambda self, tensor: True
         parcels = []
         offload.Parcel.__init__ = counted(offload.Parcel.__init__, parcels)
@@ -115,7 +116,7 @@ class OnTheHost(unittest.TestCase):
 
     def test_limits(self):
         rungs()
-        offload = part("offload")
+        room = part("room")
         with tempfile.TemporaryDirectory() as root:
             os.makedirs(root + "/a/b")
             def write(name, text):
@@ -126,16 +127,16 @@ class OnTheHost(unittest.TestCase):
             write("a/b/memory.max", "max\n")
             write("a/b/memory.current", "700\n")
             write("own", "0::/a/b\n")
-            self.assertEqual(offload.cgroups(root, root + "/own"), [400])
+            self.assertEqual(room.cgroups(root, root + "/own"), [400])
             os.makedirs(root + "/memory/c")
             write("memory/c/memory.limit_in_bytes", "5000\n")
             write("memory/c/memory.usage_in_bytes", "4000\n")
             write("old", "3:cpu,memory:/c\n1:name=systemd:/\n")
-            self.assertEqual(offload.cgroups(root, root + "/old"), [1000])
-        self.assertGreater(offload.budget(), 0)
+            self.assertEqual(room.cgroups(root, root + "/old"), [1000])
+        self.assertGreater(room.host(), 0)
         os.environ["LOCAL_WORLD_SIZE"] = "4"
         try:
-            self.assertLess(offload.budget() * 3, max(offload.available()))
+            self.assertLess(room.host() * 3, max(room.available()))
         finally:
             del os.environ["LOCAL_WORLD_SIZE"]
 
@@ -146,7 +147,7 @@ class OnTheHost(unittest.TestCase):
         for tensor in (x, x.transpose(1, 2), x.contiguous(memory_format=torch.channels_last), x[:, 1:], x[..., ::2], x[:, :1]):
             parcel = offload.Parcel(torch, tensor, offload.Room(0, None))
             self.assertTrue(torch.equal(parcel.open(), tensor))
-            if offload.is_dense(tensor):
+            if part("hosttensors").is_dense(tensor):
                 self.assertEqual(parcel.open().stride(), tensor.stride())
 
 
