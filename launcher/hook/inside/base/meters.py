@@ -24,6 +24,11 @@ class CUDA:
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
+    def given(self):
+        """Return the bytes given and held now. PyTorch's own functions read all figures of the allocator for each."""
+        stats = self.stats()
+        return tuple(int(stats.get(name, {}).get("all", {}).get("current", 0)) for name in ("allocated_bytes", "reserved_bytes"))
+
     def renew(self):
         """Forget the peak so far."""
         self.cuda.reset_peak_memory_stats(self.device)
@@ -40,7 +45,7 @@ class CUDA:
         return self.device, int(given.get("current", 0)), int(held.get("current", 0)), int(given.get("peak", 0)), int(stats.get("num_alloc_retries", 0))
 
     def stats(self):
-        return self.cuda.memory_stats_as_nested_dict(self.device)
+        return self.cuda.memory_stats_as_nested_dict(self.device)  # to sort them into a flat one, as memory_stats() does, takes longer
 
     def whole(self):
         """Return the figures of the whole allocator. held_bytes is its memory now."""

@@ -294,7 +294,7 @@ class Guard:
 
     def peak(self):
         """Return the most that was given so far, in bytes; 0 where nothing measures it."""
-        return self.torch.cuda.max_memory_allocated() if self.known.devices else 0
+        return meters.of(self.known.devices[0]).read()[1] if self.known.devices else 0
 
     def returned(self, call, output):
         """Comes after the call: a backward pass may follow."""
