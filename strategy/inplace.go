@@ -31,6 +31,8 @@ type InPlace struct {
 	Longest  int64     `json:"longest"`
 	Parts    int       `json:"parts"`
 	At       time.Time `json:"at,omitzero"`
+	// Trials are the exact ways to do a step that the process tried since, the latest repeat's; nil: none.
+	Trials []Trial `json:"trials,omitempty"`
 }
 
 // InPlacePhases are the phases of a step that a process can do again. In the phase "loss" nothing
@@ -74,6 +76,8 @@ type InPlaceOrders struct {
 	Armed      []ArmedRemedy `json:"armed,omitempty"`
 	BeforeLoss bool          `json:"before_loss"`
 	Optimizer  bool          `json:"optimizer"`
+	// Tune permits to try other exact ways in the steps after a repeat, and to keep the fastest.
+	Tune bool `json:"tune,omitempty"`
 }
 
 // String lists the remedies: "checkpointing from 4096 elements, offload-activations".
@@ -128,7 +132,7 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	if !p.InPlace || p.Mode == Off || j.NotInside != "" {
 		return nil
 	}
-	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true}
+	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true, Tune: p.Tune}
 	for i := range remedyRows {
 		row := &remedyRows[i]
 		if row.inPlace() != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
@@ -244,6 +248,9 @@ func (r *InPlace) add(other InPlace) {
 	r.Elements, r.Longest = smaller(r.Elements, other.Elements), smaller(r.Longest, other.Longest)
 	r.Step, r.Requested, r.Held = min(r.Step, other.Step), max(r.Requested, other.Requested), max(r.Held, other.Held)
 	r.At = earlier(r.At, other.At)
+	if len(r.Trials) == 0 {
+		r.Trials = other.Trials
+	}
 }
 
 // CountInPlace is how often steps were done again, and the most that a rank held when memory ran out in them; 0: not

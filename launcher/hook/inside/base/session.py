@@ -27,6 +27,7 @@ class Session:
         self.when_phase_changes: list = []  # where an evaluation begins, or a checkpoint is saved
         self.when_measured: list = []  # where the next optimizer step is to be looked at
         self.when_opening: list = []  # before the first optimizer step
+        self.when_repeated: list = []  # with the entry of the report, where a pass was done in another way
         self.when_stepped: list = []  # with the number of each optimizer step, after it
         self.when_backpropagated: list = []  # where the first backward pass begins
 

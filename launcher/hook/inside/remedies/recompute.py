@@ -10,6 +10,7 @@ from ..base import wall
 from ..model import exclusions, modulestate, places
 from . import compared
 
+ended: list = []  # functions that are called where the second run of a block has ended, and all that it saves is held
 running = threading.local()  # "again": whether a block's second run is under way in this thread
 
 
@@ -26,7 +27,7 @@ class Block:
     def __call__(self, module, forward, args, kwargs):
         call = None
         try:
-            if not self.given_up and (self.when is None or self.when()) and not getattr(running, "again", False) and trains(module, args, kwargs):
+            if not self.given_up and (self.when is None or self.when(module)) and not getattr(running, "again", False) and trains(module, args, kwargs):
                 call = self.prepare(module, forward, args, kwargs)
         except Exception as e:
             self.give_up("%s: %s" % (type(e).__name__, e))
@@ -161,6 +162,8 @@ class Call:
         finally:
             running.again = False
         self.block.steps.backward = True
+        for each in ended:
+            each()
         if self.sketch is not None:
             why = self.block.compared.difference(self.sketch, self.block.compared.sketch(output))
             if why:
