@@ -152,6 +152,8 @@ class Guard:
         if entry["rung"] in names:
             for remedy in self.remedies[:names.index(entry["rung"]) + 1]:
                 wall.alone(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
+                if remedy.name == entry["rung"] and entry.get("blocks"):
+                    wall.alone(remedy.first)(entry["blocks"])
 
     def calls(self):
         """Return the calls whose graphs are alive, in their order."""

@@ -286,6 +286,11 @@ class Recompute(remedy.Turned):
 
     # Only as many parts as are needed.
 
+    def first(self, number):
+        modules = [m for each in blocks.find(self.guard.root()) for m in each["modules"]]
+        self.order = {id(module): i for i, module in enumerate(unique(modules))}
+        self.use(number)
+
     def on(self, module=None):
         return self.active and (self.number is None or self.order.get(id(module), 0) < self.number)
 

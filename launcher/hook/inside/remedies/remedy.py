@@ -59,6 +59,9 @@ class Remedy:
     def use(self, degree):
         """Be on to a degree from the next step on."""
 
+    def first(self, number):
+        """Be on in only the first so many blocks, which were enough in an earlier run."""
+
     def describe(self, degree):
         """Return a degree as it is reported."""
         return {}

@@ -228,6 +228,19 @@ class States(repeated.Guarded):
                 net(x).sum().backward()
                 self.assertEqual(loops.fail.count["forward"], 3 + number)
 
+    def test_number_of_an_earlier_run(self):
+        """A run begins with so many blocks as an earlier one needed; where these are too few, all are recomputed."""
+        net, x = loops.Net(), loops.batches(1)[0]
+        guard = self.guard(net)
+        guard.arm({"rung": "checkpointing", "elements": 1, "longest": 1, "parts": 0, "blocks": 2})
+        remedy, = guard.remedies
+        loops.expect()
+        net(x).sum().backward()
+        self.assertEqual((loops.fail.count["forward"], remedy.degree(), self.repeats()), (5, 2, []))
+        loops.expect(("forward", 3))
+        net(x).sum().backward()
+        self.assertEqual((len(self.repeats()), remedy.degree(), len(remedy.degrees(0))), (1, 3, 4), self.refused())
+
     def test_trial_that_runs_out_of_memory_costs_one_step(self):
         """The step is done again with all blocks recomputed, and that state is not tried again."""
         tuning, session = harness.part("tuning"), harness.part("session")
@@ -276,6 +289,32 @@ class States(repeated.Guarded):
         self.assertNotIn(1, numbers[3:])
         self.assertNotIn(0, numbers[3:])
         self.assertIsNone(guard.tuning)  # it has ended
+
+    def test_allocator_retries_are_ended_or_explained(self):
+        """The cache is emptied once; then more blocks are recomputed, or the report says why that is impossible."""
+        process, net, x = self.parts["process"], loops.Net(), loops.batches(1)[0]
+        for fits, want in ((True, [0, 0, 3, 3]), (False, [3, 3, 3, 3])):
+            self.setUp()
+            process.told.pop("pressure", None)
+            guard, emptied, seen = self.guard(net), [], []
+            remedy, = guard.remedies
+            follows = guard.follows = harness.part("tuning").Tuning(guard)
+            self.addCleanup(setattr, torch.cuda, "empty_cache", torch.cuda.empty_cache)
+            torch.cuda.empty_cache = lambda emptied=emptied: emptied.append(1)
+            loops.expect(("forward", 2))
+            net(x).sum().backward()
+            for retries in (0, 3, 2, 2):
+                if guard.tuning is not None:
+                    follows.ended(("a",), (8, 8), 1.0, GIB, GIB, 9 * GIB if fits else 0, retries)
+                seen.append(remedy.degree())
+            guard.remove()
+            self.parts["forwards"].TABLES.clear()
+            if fits:
+                self.assertEqual((seen[:2], emptied, process.told.get("pressure")), (want[:2], [1], None))
+                self.assertGreater(seen[2], 0)
+            else:
+                self.assertEqual((seen, emptied), (want, [1]))
+                self.assertEqual(process.told["pressure"]["why"], "all that is done in place to need less memory is done already")
 
     def test_nothing_changes_without_permission(self):
         net, x = loops.Net(), loops.batches(1)[0]
