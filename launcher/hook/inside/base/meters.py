@@ -33,6 +33,15 @@ class CUDA:
         """Forget the peak so far."""
         self.cuda.reset_peak_memory_stats(self.device)
 
+    def begin(self):
+        """Begin to measure the peak of a step; return whether that can be done."""
+        self.renew()
+        return True
+
+    def most(self):
+        """Return the peak since then."""
+        return self.read()[1]
+
     def known(self):
         """Return whether the peak is known."""
         return True
@@ -132,6 +141,25 @@ class Host:
         """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
         self.ended = status()["VmPeak" if self.limit else "VmHWM"]
 
+    def begin(self):
+        """The kernel forgets only the peak of what is resident."""
+        if not self.limit:
+            return False
+        high["resident"] = resident()
+        try:
+            fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        except OSError:
+            return False
+        try:
+            os.write(fd, b"5")
+        finally:
+            os.close(fd)
+        return True
+
+    def most(self):
+        now = status()
+        return now["VmData"] + max(now["VmHWM"] - now["VmRSS"], 0)
+
     def known(self):
         return status()["VmPeak" if self.limit else "VmHWM"] > self.ended
 
@@ -157,6 +185,14 @@ class Host:
 
     def between(self, first, last):
         return last - first
+
+
+high = {"resident": 0}  # before the kernel was made to forget it
+
+
+def resident():
+    """Return the most host memory that was resident so far."""
+    return max(high["resident"], status()["VmHWM"])
 
 
 FIELDS = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData")

@@ -308,8 +308,6 @@ class Guard:
 
     def returned(self, call, output):
         """Comes after the call: a backward pass may follow."""
-        if self.tuning is not None:
-            wall.alone(self.tuning.reached)()
         try:
             call.ended(output)
         except rootstate.Unrepeatable as e:

@@ -126,8 +126,16 @@ class Tuner:
 
     def faster(self):
         """Return the state that is predicted to be fastest, None where none is faster enough."""
-        found = [s for s in self.states() if s not in self.peaks and self.predicted(s) <= FASTER and self.fits(s)]
+        found = [s for s in self.states() if not self.is_slower(s) and self.predicted(s) <= FASTER and self.fits(s)]
         return min(found, key=self.predicted, default=None)
+
+    def is_slower(self, state):
+        """Return whether a state was tried, or does more of what is fitted than one that fits."""
+        return any(self.alike(s, state) and self.cost(s) <= self.cost(state) for s in self.peaks)
+
+    def alike(self, one, other):
+        """Return whether states differ only in what is fitted."""
+        return all(a == b or option.fits for option, a, b in zip(self.options, one, other))
 
     def known(self):
         """Return whether the time of the present state can be compared."""
@@ -164,9 +172,8 @@ class Tuner:
         return 1 + sum(option.degrees[n][1] for option, n in zip(self.options, state))
 
     def predicted(self, state):
-        """Return the time of a state in proportion to that of the best, by what was measured of one that differs from it only
-        in what is fitted."""
-        alike = [s for s in self.seconds if all(a == b or option.fits for option, a, b in zip(self.options, s, state))]
+        """Return the time of a state in proportion to that of the best, by what was measured of one like it."""
+        alike = [s for s in self.seconds if self.alike(s, state)]
         near = min(alike, key=lambda s: abs(self.cost(s) - self.cost(state)), default=self.best)
         return (self.ratio(near, self.best) or self.cost(near) / self.cost(self.best)) * self.cost(state) / self.cost(near)
 

@@ -8,7 +8,7 @@ import torch
 
 from ..base import meters, process, room, session, wall
 from ..observe import inputs
-from ..remedies import losscalls, recompute
+from ..remedies import losscalls
 from . import tuner
 
 clock = time.perf_counter  # tests have their own
@@ -68,17 +68,15 @@ class Tuning:
         self.guard.tuning = self
         if self.stepped not in session.current.when_stepped:
             session.current.when_stepped.append(self.stepped)
-            recompute.ended.append(self.reached)
 
     def leave(self):
         """Follow no more steps, until inputs grow or memory runs out again."""
         self.guard.tuning = None
         session.current.when_stepped = [each for each in session.current.when_stepped if each != self.stepped]
-        recompute.ended[:] = [each for each in recompute.ended if each != self.reached]
 
     def forget(self):
         """Begin a step."""
-        self.size, self.shape, self.samples, self.high, self.names = (0, 0), [], 0, 0, set()
+        self.size, self.shape, self.samples, self.names = (0, 0), [], 0, set()
 
     def grew(self):
         """The inputs of a call are larger than all before."""
@@ -93,11 +91,6 @@ class Tuning:
         self.samples += inputs.samples(tuple(call.args), call.kwargs)
         if len(self.shape) < TOGETHER:
             self.shape.append(tuple(t.shape for t in call.given))
-
-    def reached(self):
-        """Much may be held now: on the CPU there is no peak that could be measured anew."""
-        if not self.guard.known.devices:
-            self.high = max(self.high, self.meter().read()[0])
 
     def stepped(self, n):
         """An optimizer step has ended."""
@@ -118,10 +111,9 @@ class Tuning:
         meter, device = self.meter(), self.device()
         if meter.resets:
             torch.cuda.synchronize(device)
-        now, (held, peak), retries = clock(), meter.read(), meter.now()[4]
+        now, held, peak, retries = clock(), meter.read()[0], meter.most(), meter.now()[4]
         seconds = None if self.began is None else (now - self.began) / max(self.samples, 1)
-        peak, grown = peak if meter.resets else max(self.high, held), retries - self.retries
-        shape, size = tuple(self.shape), self.size
+        shape, size, grown = tuple(self.shape), self.size, retries - self.retries
         on = all(part.name in self.names for part in self.guard.remedies if part.is_used())
         self.others = 0 if on else self.others + 1
         if on and shape and not self.spoilt and self.began is not None:
@@ -130,11 +122,9 @@ class Tuning:
             self.leave()
         self.spoilt, self.retries = False, retries
         self.forget()
-        if meter.resets:
-            if session.current.memory is not None:
-                session.current.memory.peaks.take()  # which keeps the most so far
-            meter.renew()
-        self.began = clock()
+        if session.current.memory is not None:
+            session.current.memory.peaks.take()  # which keeps the most so far
+        self.began = clock() if meter.begin() else None
 
     def ended(self, shape, size, seconds, peak, held, free, retries):
         """A step has ended in which no memory ran out."""

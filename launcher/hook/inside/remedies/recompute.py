@@ -10,7 +10,6 @@ from ..base import wall
 from ..model import exclusions, modulestate, places
 from . import compared
 
-ended: list = []  # functions that are called where the second run of a block has ended, and all that it saves is held
 running = threading.local()  # "again": whether a block's second run is under way in this thread
 
 
@@ -162,8 +161,6 @@ class Call:
         finally:
             running.again = False
         self.block.steps.backward = True
-        for each in ended:
-            each()
         if self.sketch is not None:
             why = self.block.compared.difference(self.sketch, self.block.compared.sketch(output))
             if why:

@@ -82,6 +82,13 @@ class Decisions(unittest.TestCase):
             self.assertEqual(self.kept(tuner), want)
             self.assertLessEqual(max(row["steps"] for row in tuner.rows if not row["kept"]), 3)
 
+    def test_more_blocks_than_fit_are_not_tried_for_their_time(self):
+        """Whatever the clock says: they do more of the same."""
+        for seconds in ((1.0, 1.0), (1.0, .99), (1.0, 1.09), (1.0, .5)):
+            tuner = self.part.Tuner([self.blocks()], (10,))
+            seen = self.run_of(tuner, 8.0, seconds=lambda state, seconds=seconds: seconds[state != (10,)])
+            self.assertEqual((set(seen), self.kept(tuner)), ({(10,), (5,)}, {"blocks": 5}), seconds)
+
     def test_it_ends(self):
         parts = self.part.Option("parts", [(GIB * 8 // n, .3 + .05 * i) for i, n in enumerate((2, 4, 8, 16))], False)
         clock = random.Random(3)
@@ -255,7 +262,13 @@ class States(repeated.Guarded):
             resets = False
 
             def read(self):
-                return GIB + (3 - remedy.degree()) * block, 0
+                return GIB, 0
+
+            def most(self):
+                return GIB + (3 - remedy.degree()) * block
+
+            def begin(self):
+                return True
 
             def now(self):
                 return -1, 0, 0, 0, 0
