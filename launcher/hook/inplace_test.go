@@ -184,7 +184,7 @@ func TestFewestBlocksAreRecomputed(t *testing.T) {
 	for ceiling, tune := range map[string]bool{"48": true, "55": true, "62": true, "63": false} {
 		r := repeating(t, "loops.py", strategy.RemedyCheckpointing)
 		r.orders.InPlace.Tune = tune
-		if got := r.warmed(t, r.orders.Script, rows, ceiling); got != want {
+		if got := r.warmed(t, r.orders.Script, rows, ceiling, "0", "1"); got != want {
 			t.Errorf("under %s MiB: trained to %s, want %s", ceiling, got, want)
 		}
 		said, _ := r.told(t)

@@ -11,7 +11,6 @@ from ..observe import inputs
 from ..remedies import losscalls
 from . import tuner
 
-clock = time.perf_counter  # tests have their own
 OTHERS = 64  # steps without the remedies, one after the other, after which no more are followed
 TOGETHER = 16  # calls of the model in a step whose shapes are compared
 
@@ -111,7 +110,7 @@ class Tuning:
         meter, device = self.meter(), self.device()
         if meter.resets:
             torch.cuda.synchronize(device)
-        now, held, peak, retries = clock(), meter.read()[0], meter.most(), meter.now()[4]
+        now, held, peak, retries = time.perf_counter(), meter.read()[0], meter.most(), meter.now()[4]
         seconds = None if self.began is None else (now - self.began) / max(self.samples, 1)
         shape, size, grown = tuple(self.shape), self.size, retries - self.retries
         on = all(part.name in self.names for part in self.guard.remedies if part.is_used())
@@ -124,7 +123,7 @@ class Tuning:
         self.forget()
         if session.current.memory is not None:
             session.current.memory.peaks.take()  # which keeps the most so far
-        self.began = clock() if meter.begin() else None
+        self.began = time.perf_counter() if meter.begin() else None
 
     def ended(self, shape, size, seconds, peak, held, free, retries):
         """A step has ended in which no memory ran out."""
