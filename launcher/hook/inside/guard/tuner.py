@@ -14,16 +14,17 @@ ROWS = 64  # of the table
 
 
 class Option:
-    """What can be changed: its degrees, each as (bytes that it holds, what it adds to the time as a part of a step). fits: its
-    lowest degree that fits is the fastest, and needs no comparison of times."""
+    """What can be changed: its degrees, each as (bytes that it holds, what it adds to the time as a part of a step).
+    fits: its lowest degree that fits is the fastest, and needs no comparison of times."""
 
     def __init__(self, name, degrees, fits=True):
         self.name, self.degrees, self.fits = name, degrees, fits
 
 
 class Tuner:
-    """Chooses the state of the next step. A state is a tuple with a degree for each option. times: whether states are compared
-    by their time, and not only fitted to the memory; steps: those that remain of the run, None where that is not known."""
+    """Chooses the state of the next step. A state is a tuple with a degree for each option. times: whether states are
+    compared by their time, and not only fitted to the memory; steps: those that remain of the run, None where that is
+    not known."""
 
     def __init__(self, options, state, times=True, steps=None, rows=()):
         self.options, self.state, self.best, self.times = options, tuple(state), tuple(state), times
@@ -47,9 +48,9 @@ class Tuner:
     # What is given.
 
     def step(self, shape, size, seconds, peak, room, short=False):
-        """A step in the present state ended well. shape: what steps that can be compared have in common; size: of its inputs;
-        seconds: of one sample, None where they are not known; room: the most bytes that the process may hold; short: the
-        allocator had to search for memory. Return the state of the next step."""
+        """A step in the present state ended well; return the state of the next one. shape: what steps that can be
+        compared have in common; size: of its inputs; seconds: of one sample, None where they are not known; room: the
+        most bytes that the process may hold; short: the allocator had to search for memory."""
         before, self.size = self.size, (max(size[0], self.size[0]), max(size[1], self.size[1]))
         if self.size != before != (0, 0):
             self.grow(max(self.size[0] / max(before[0], 1), 1))
@@ -120,8 +121,8 @@ class Tuner:
         """Return the state with the lowest degrees of what is fitted that fits, None where that is the present one."""
         if self.shorts >= SHORT:
             return None
-        found = [s for s in self.states() if all(a == b or option.fits and b < a for option, a, b in zip(self.options, self.state, s))]
-        found = [s for s in found if s not in self.peaks and self.fits(s)]
+        found = [s for s in self.states() if s not in self.peaks and self.alike(s, self.state) and self.fits(s)]
+        found = [s for s in found if all(b <= a for a, b in zip(self.state, s))]
         return min(found, key=self.cost, default=None)
 
     def faster(self):
@@ -144,7 +145,7 @@ class Tuner:
         return not self.times or max(own, default=0) >= ENOUGH
 
     def adopt(self):
-        """Have the present state be the best, if it is. What was chosen to fit does less: noise does not decide there."""
+        """Have the present state be the best, if it is. What was chosen to fit does less: noise does not decide."""
         ratio = self.ratio(self.state, self.best)
         if self.fitting and (ratio is None or ratio < NOISE) or ratio is not None and ratio < 1:
             self.best = self.state
@@ -152,7 +153,7 @@ class Tuner:
             self.trials = TRIALS  # steps are too different to be compared
 
     def ratio(self, one, other):
-        """Return how much longer a state takes than another, in steps of the same shapes; None where that is not known."""
+        """Return how much longer a state takes than another, in steps of the same shapes; None if that is not known."""
         a, b = self.seconds.get(one, {}), self.seconds.get(other, {})
         found = [middle(a[shape]) / middle(b[shape]) for shape in a if shape in b and middle(b[shape]) > 0]
         return middle(found) if found else None
@@ -175,7 +176,8 @@ class Tuner:
         """Return the time of a state in proportion to that of the best, by what was measured of one like it."""
         alike = [s for s in self.seconds if self.alike(s, state)]
         near = min(alike, key=lambda s: abs(self.cost(s) - self.cost(state)), default=self.best)
-        return (self.ratio(near, self.best) or self.cost(near) / self.cost(self.best)) * self.cost(state) / self.cost(near)
+        measured = self.ratio(near, self.best) or self.cost(near) / self.cost(self.best)
+        return measured * self.cost(state) / self.cost(near)
 
     def fits(self, state):
         """Return whether a state is predicted to fit: by the peak of the present one, which was measured."""
@@ -186,7 +188,8 @@ class Tuner:
                 return False
         if others:
             near = min(others, key=lambda s: abs(self.held(s) - present))
-            more *= min(max((self.peaks[near] - self.peaks[self.state]) / (self.held(near) - present), LEAST), 1 / LEAST)
+            slope = (self.peaks[near] - self.peaks[self.state]) / (self.held(near) - present)
+            more *= min(max(slope, LEAST), 1 / LEAST)
         return self.peaks[self.state] + more <= (1 - MARGIN) * self.room
 
     # The table.
@@ -194,7 +197,7 @@ class Tuner:
     def row(self, state):
         """Return the row of a state, the latest of the table."""
         degrees = {option.name: n for option, n in zip(self.options, state)}
-        found = next((row for row in reversed(self.rows) if row["state"] == degrees and row["size"] == self.size[0]), None)
+        found = next((r for r in reversed(self.rows) if r["state"] == degrees and r["size"] == self.size[0]), None)
         if found is None:
             found = {"state": degrees, "size": self.size[0], "steps": 0, "seconds": 0.0, "peak_bytes": 0}
             found.update(outcome="", kept=False)
@@ -203,7 +206,8 @@ class Tuner:
 
     def note(self):
         row, seconds = self.row(self.state), [middle(found) for found in self.seconds.get(self.state, {}).values()]
-        row.update(steps=row["steps"] + 1, peak_bytes=self.peaks[self.state], seconds=middle(seconds) if seconds else 0.0)
+        row.update(steps=row["steps"] + 1, peak_bytes=self.peaks[self.state])
+        row["seconds"] = middle(seconds) if seconds else 0.0
 
 
 def middle(numbers):

@@ -59,7 +59,7 @@ class Tuning:
             if now != self.tuner.state:
                 self.tuner.fails(now)
                 self.report()
-            if {part.name for part in self.parts} != {part.name for part in [*self.guard.remedies, Loss()] if part.degrees(1)}:
+            if {part.name for part in self.parts} != {part.name for part in self.all() if part.degrees(1)}:
                 self.rows, self.tuner = self.tuner.rows, None  # another remedy is on
         self.listen()
 
@@ -155,10 +155,13 @@ class Tuning:
 
     # The states.
 
+    def all(self):
+        return [*self.guard.remedies, Loss()]
+
     def begin(self, above):
-        """Begin to look for the fastest state; return whether there are several. above: by how many bytes the peak of a step
-        exceeds what is held between steps."""
-        found = [(part, tuner.Option(part.name, part.degrees(above), part.fits)) for part in [*self.guard.remedies, Loss()]]
+        """Begin to look for the fastest state; return whether there are several. above: by how many bytes the peak of a
+        step exceeds what is held between steps."""
+        found = [(part, tuner.Option(part.name, part.degrees(above), part.fits)) for part in self.all()]
         found = [(part, option) for part, option in found if len(option.degrees) > 1]
         self.parts = [part for part, _ in found]
         if not self.parts:
@@ -175,7 +178,7 @@ class Tuning:
     # The report.
 
     def report(self):
-        known = {part.name: part for part in [*self.guard.remedies, Loss()]}
+        known = {part.name: part for part in self.all()}
         rows = []
         for row in self.tuner.rows:
             found = {name: row[name] for name in ("steps", "seconds", "peak_bytes", "outcome", "kept")}
