@@ -82,6 +82,38 @@ func TestRepeatsInPlaceAreOneAttempt(t *testing.T) {
 	})
 }
 
+// The journal has the ways that a process tried: once when it has found the fastest, and at the end.
+func TestTrialsAreJournaled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tried := func(after time.Duration, trials ...strategy.Trial) act {
+			one := again(after, 0, 1)
+			report := one.fact.Content.(*strategy.ProcessReport)
+			report.InPlace[0].Trials = trials
+			return one
+		}
+		m, all, kept, larger := time.Minute, strategy.Trial{Recomputed: 8, Blocks: 8}, strategy.Trial{Recomputed: 5, Blocks: 8, Kept: true}, strategy.Trial{Recomputed: 8, Blocks: 8, Elements: 4096}
+		s := &stage{t: t, scripts: []script{{acts: []act{
+			again(m, 0, 1), tried(2*m, all), tried(3*m, all, kept), tried(4*m, all, kept), tried(5*m, all, larger), exit(6*m, 0, 0),
+		}}}}
+		v, err := inPlaceLauncher(s).Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		var trials [][]strategy.Trial
+		for _, e := range s.events {
+			if e, ok := e.(InPlace); ok {
+				trials = append(trials, e.Trials)
+			}
+		}
+		if diff := cmp.Diff([][]strategy.Trial{nil, {all, kept}, {all, larger}}, trials); diff != "" {
+			t.Error(diff)
+		}
+		if got := v.Attempts[0].InPlace[0]; len(got.Trials) != 2 || got.Times != 1 {
+			t.Errorf("the verdict has %+v", got)
+		}
+	})
+}
+
 // A run that is resumed begins with the remedies in place that it needed, also if gpurun was killed meanwhile.
 func TestResumedRunArmsRemedies(t *testing.T) {
 	plan := strategy.Plan{strategy.MicroBatchSize: "8"}

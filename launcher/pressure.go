@@ -13,7 +13,7 @@ const mostPressed = 8
 // remedy.
 func (w *watch) warnOfPressure() {
 	for _, r := range w.evidence.Pressure() {
-		known := slices.ContainsFunc(w.pressure, func(o strategy.RankPressure) bool { return o.Rank == r.Rank && o.Tried == r.Tried })
+		known := slices.ContainsFunc(w.pressure, func(o strategy.RankPressure) bool { return o.Rank == r.Rank && o.Tried == r.Tried && o.Why == r.Why })
 		if known || len(w.pressure) == mostPressed {
 			continue
 		}

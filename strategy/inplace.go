@@ -31,6 +31,8 @@ type InPlace struct {
 	Longest  int64     `json:"longest"`
 	Parts    int       `json:"parts"`
 	At       time.Time `json:"at,omitzero"`
+	// Trials are the exact ways to do a step that the process tried since, the latest repeat's; nil: none.
+	Trials []Trial `json:"trials,omitempty"`
 }
 
 // InPlacePhases are the phases of a step that a process can do again. In the phase "loss" nothing
@@ -74,6 +76,8 @@ type InPlaceOrders struct {
 	Armed      []ArmedRemedy `json:"armed,omitempty"`
 	BeforeLoss bool          `json:"before_loss"`
 	Optimizer  bool          `json:"optimizer"`
+	// Tune permits to try other exact ways in the steps after a repeat, and to keep the fastest.
+	Tune bool `json:"tune,omitempty"`
 }
 
 // String lists the remedies: "checkpointing from 4096 elements, offload-activations".
@@ -108,6 +112,9 @@ func (o *InPlaceOrders) ArmedWords() string {
 
 func (a ArmedRemedy) words() string {
 	word := string(a.Remedy)
+	if a.Blocks > 0 {
+		word += fmt.Sprintf(" of the first %s", Count(a.Blocks, "block"))
+	}
 	if a.Parts > 0 {
 		word += fmt.Sprintf(" in %d parts", a.Parts)
 	}
@@ -123,6 +130,8 @@ type ArmedRemedy struct {
 	Elements int64  `json:"elements"`
 	Longest  int64  `json:"longest"`
 	Parts    int    `json:"parts"`
+	// Blocks are so many of the repeated blocks, from the first on, that were enough to recompute; 0: all, or it is not known.
+	Blocks int `json:"blocks,omitempty"`
 }
 
 // AllowInPlace returns what the processes of the next attempt may do in place; nil: nothing. The
@@ -131,7 +140,7 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 	if !p.InPlace || p.Mode == Off || j.NotInside != "" {
 		return nil
 	}
-	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true}
+	orders := &InPlaceOrders{Remedies: []Remedy{}, Optimizer: true, Tune: p.Tune}
 	for i := range remedyRows {
 		row := &remedyRows[i]
 		if row.inPlace() != nil && (accelerator != "cpu" || row.onCPU) && row.allowedInPlace(p, j, next) {
@@ -187,20 +196,43 @@ type ArmedPlan struct {
 
 // Arm adds the remedies that ranks needed in place to a list, with the smallest sizes of all.
 func Arm(to []ArmedRemedy, ranks []InPlace) []ArmedRemedy {
+	blocks, few := blocksNeeded(ranks)
 	for _, r := range ranks {
-		if r.Elements <= 0 && r.Longest <= 0 || !r.Remedy.known() {
+		if r.Elements <= 0 && r.Longest <= 0 || !r.Remedy.known() || r.Remedy == RemedyCheckpointing && few && blocks == 0 {
 			continue
 		}
 		i := slices.IndexFunc(to, func(a ArmedRemedy) bool { return a.Remedy == r.Remedy && a.Parts == r.Parts })
 		if i < 0 {
-			to = append(to, ArmedRemedy{r.Remedy, r.Elements, r.Longest, r.Parts})
-			continue
+			to = append(to, ArmedRemedy{Remedy: r.Remedy, Elements: r.Elements, Longest: r.Longest, Parts: r.Parts})
+			i = len(to) - 1
+		}
+		if r.Remedy == RemedyCheckpointing {
+			to[i].Blocks = blocks
 		}
 		to[i].Elements, to[i].Longest = smaller(to[i].Elements, r.Elements), smaller(to[i].Longest, r.Longest)
 	}
 	order := func(a ArmedRemedy) int { return slices.Index(DeviceRemedies, a.Remedy) }
 	slices.SortStableFunc(to, func(a, b ArmedRemedy) int { return cmp.Or(order(a)-order(b), a.Parts-b.Parts) })
 	return to
+}
+
+// blocksNeeded is the number of blocks that are enough to recompute in all ranks, and whether it is known in each that needs it.
+func blocksNeeded(ranks []InPlace) (most int, known bool) {
+	kept := map[int]bool{}
+	for _, r := range ranks {
+		if r.Remedy == RemedyCheckpointing {
+			kept[r.Rank] = kept[r.Rank]
+		}
+		if k := r.Kept(); k != nil && k.Blocks > 0 {
+			kept[r.Rank], most = true, max(most, k.Recomputed)
+		}
+	}
+	for _, found := range kept {
+		if !found {
+			return 0, false
+		}
+	}
+	return most, len(kept) > 0
 }
 
 // smaller is the smaller of two sizes; 0 is not known.
@@ -252,6 +284,9 @@ func (r *InPlace) add(other InPlace) {
 	r.Elements, r.Longest = smaller(r.Elements, other.Elements), smaller(r.Longest, other.Longest)
 	r.Step, r.Requested, r.Held = min(r.Step, other.Step), max(r.Requested, other.Requested), max(r.Held, other.Held)
 	r.At = earlier(r.At, other.At)
+	if len(r.Trials) == 0 {
+		r.Trials = other.Trials
+	}
 }
 
 // CountInPlace is how often steps were done again, and the most that a rank held when memory ran out in them; 0: not

@@ -82,7 +82,7 @@ func TestPolicyJobAndPlanDecideWhatIsAllowedInPlace(t *testing.T) {
 func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 	plan, smaller := Plan{MicroBatchSize: "8"}, Plan{MicroBatchSize: "4"}
 	before := []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 4096, 512), repeat(1, 3, 2048, 1024)}}, {Plan: smaller}}
-	earlier := &ArmedPlan{plan, []ArmedRemedy{{RemedyCheckpointing, 1000, 0, 0}, {RemedyOffloadActivations, 8192, 0, 0}}}
+	earlier := &ArmedPlan{plan, []ArmedRemedy{{RemedyCheckpointing, 1000, 0, 0, 0}, {RemedyOffloadActivations, 8192, 0, 0, 0}}}
 	for name, test := range map[string]struct {
 		job     *ArmedPlan
 		history []Attempt
@@ -91,13 +91,13 @@ func TestRemediesOfEarlierAttemptsAreArmed(t *testing.T) {
 		want    []ArmedRemedy
 	}{
 		"nothing known":       {nil, nil, plan, nil, nil},
-		"this run":            {nil, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 2048, 512, 0}}},
+		"this run":            {nil, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 2048, 512, 0, 0}}},
 		"another plan":        {nil, before, smaller, nil, nil},
 		"calls of no size":    {nil, []Attempt{{Plan: plan, InPlace: []InPlace{repeat(0, 3, 0, 0)}}}, plan, nil, nil}, // in an evaluation
 		"an earlier run":      {earlier, nil, plan, nil, earlier.Remedies},
 		"an earlier run's":    {earlier, nil, smaller, nil, nil},
-		"both":                {earlier, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 1000, 512, 0}, {RemedyOffloadActivations, 8192, 0, 0}}},
-		"forbidden meanwhile": {earlier, before, plan, []string{"checkpointing"}, []ArmedRemedy{{RemedyOffloadActivations, 8192, 0, 0}}},
+		"both":                {earlier, before, plan, nil, []ArmedRemedy{{RemedyCheckpointing, 1000, 512, 0, 0}, {RemedyOffloadActivations, 8192, 0, 0, 0}}},
+		"forbidden meanwhile": {earlier, before, plan, []string{"checkpointing"}, []ArmedRemedy{{RemedyOffloadActivations, 8192, 0, 0, 0}}},
 	} {
 		j := changeable()
 		j.Armed = test.job
@@ -119,7 +119,7 @@ func TestRemediesAreArmedForEachNumberOfParts(t *testing.T) {
 		return r
 	}
 	got := Arm(nil, []InPlace{in(RemedyOffloadActivations, 0, 512), in(RemedySplit, 4, 4096), in(RemedySplit, 2, 2048)})
-	if diff := cmp.Diff([]ArmedRemedy{{RemedySplit, 2048, 0, 2}, {RemedySplit, 4096, 0, 4}, {RemedyOffloadActivations, 512, 0, 0}}, got); diff != "" {
+	if diff := cmp.Diff([]ArmedRemedy{{RemedySplit, 2048, 0, 2, 0}, {RemedySplit, 4096, 0, 4, 0}, {RemedyOffloadActivations, 512, 0, 0, 0}}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -219,6 +219,39 @@ func TestSentencesAboutRepeats(t *testing.T) {
 		if got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
+	}
+}
+
+// The next run begins with as few recomputed blocks as were enough in all ranks.
+func TestArmedBlocks(t *testing.T) {
+	on := func(rank int, trials ...Trial) InPlace {
+		r := repeat(rank, 3, 4096, 512)
+		r.Trials = trials
+		return r
+	}
+	kept := func(n int) Trial { return Trial{Recomputed: n, Blocks: 12, Kept: true} }
+	all, loss := Trial{Recomputed: 12, Blocks: 12}, on(0)
+	loss.Remedy = RemedyLossParts
+	later := on(0)
+	later.Phase = "backward"
+	for name, test := range map[string]struct {
+		ranks []InPlace
+		want  []ArmedRemedy
+	}{
+		"not known":           {[]InPlace{on(0)}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 0}}},
+		"not found yet":       {[]InPlace{on(0, all)}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 0}}},
+		"found":               {[]InPlace{on(0, all, kept(5))}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 5}}},
+		"in two phases":       {[]InPlace{later, on(0, all, kept(5))}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 5}}},
+		"the most of ranks":   {[]InPlace{on(0, kept(2)), on(1, kept(7))}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 7}}},
+		"in one rank":         {[]InPlace{on(0, kept(2)), on(1)}, []ArmedRemedy{{RemedyCheckpointing, 4096, 512, 0, 0}}},
+		"none, with the loss": {[]InPlace{on(0), loss, {Trials: []Trial{kept(0)}}}, []ArmedRemedy{{RemedyLossParts, 4096, 512, 0, 0}}},
+	} {
+		if diff := cmp.Diff(test.want, Arm(nil, test.ranks)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if got := (ArmedRemedy{Remedy: RemedyCheckpointing, Elements: 4096, Longest: 512, Blocks: 5}).words(); !strings.HasPrefix(got, "checkpointing of the first 5 blocks (") {
+		t.Error(got)
 	}
 }
 

@@ -31,6 +31,7 @@ var Limits = []Limit{
 		}
 	}},
 	{"recovery.in_place", always("false"), func(p *Policy, by Policy) { p.InPlace = p.InPlace && by.InPlace }},
+	{"recovery.tune", always("false"), func(p *Policy, by Policy) { p.Tune = p.Tune && by.Tune }},
 	{"recovery.questions", always("a shorter time"), func(p *Policy, by Policy) { p.Questions = min(p.Questions, by.Questions) }},
 }
 

@@ -28,6 +28,8 @@ type Policy struct {
 	Speedup bool `json:"climb,omitempty"`
 	// InPlace lets processes do a step again that ran out of memory.
 	InPlace bool `json:"in_place,omitempty"`
+	// Tune lets processes look for the fastest exact way to do their steps after one was done again.
+	Tune bool `json:"tune,omitempty"`
 	// Questions is how long a failed process may be asked about its model before it ends; 0: not at all.
 	Questions Seconds `json:"questions_seconds,omitempty"`
 	// ExitCodes are what the job asks for by its own exit codes.

@@ -18,6 +18,8 @@ type Pressure struct {
 	Kept   bool    `json:"kept,omitempty"`
 	Before Seconds `json:"before_seconds,omitempty"`
 	After  Seconds `json:"after_seconds,omitempty"`
+	// Why is the reason why the process cannot end it, in the steps after a repeat; empty: not known.
+	Why string `json:"why,omitempty"`
 }
 
 // A RankPressure is a Pressure of a rank.
@@ -67,6 +69,8 @@ func (r RankPressure) Sentence(ends string) string {
 		return words + "; " + seconds + ": they stay on for inputs of this size"
 	case r.Tried != "":
 		words += "; " + seconds + ": that was undone"
+	case r.Why != "":
+		words += "; " + r.Why
 	}
 	if ends != "" {
 		words += "; what would end it: " + ends

@@ -20,7 +20,7 @@ import (
 // jsonSections are the headlines of docs/json.md with the types of which they list the main fields.
 var jsonSections = map[string]any{
 	"Verdict": launcher.Verdict{}, "Next step": strategy.Advice{}, "GPU time": strategy.GPUTime{}, "Attempt": launcher.AttemptSummary{},
-	"Done again in place": strategy.InPlace{}, "Price": strategy.Price{}, "Diagnosis": diagnose.FileDiagnosis{},
+	"Done again in place": strategy.InPlace{}, "Tried ways": strategy.Trial{}, "Price": strategy.Price{}, "Diagnosis": diagnose.FileDiagnosis{},
 	"Plan": show.Survey{}, "Status": launcher.Status{}, "Run": show.Entry{},
 }
 

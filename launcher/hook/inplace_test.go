@@ -173,3 +173,47 @@ func outcomes(t *testing.T, out string) (all []trained) {
 	}
 	return all
 }
+
+// Under a ceiling as few blocks are recomputed as fit with 3 % of it free, and the losses and weights are those without a
+// ceiling. Without permission to tune all blocks stay recomputed.
+func TestFewestBlocksAreRecomputed(t *testing.T) {
+	rows := "1,6,6,6,6,6,6,6,6,6"
+	alone := repeating(t, "loops.py")
+	alone.orders.InPlace = nil
+	want := alone.warmed(t, alone.orders.Script, rows, "0")
+	for ceiling, tune := range map[string]bool{"48": true, "55": true, "62": true, "63": false} {
+		r := repeating(t, "loops.py", strategy.RemedyCheckpointing)
+		r.orders.InPlace.Tune = tune
+		if got := r.warmed(t, r.orders.Script, rows, ceiling, "0", "1"); got != want {
+			t.Errorf("under %s MiB: trained to %s, want %s", ceiling, got, want)
+		}
+		said, _ := r.told(t)
+		if len(said.InPlace) != 1 || said.InPlaceRefused != nil {
+			t.Fatalf("under %s MiB: repeated %+v, refused %+v", ceiling, said.InPlace, said.InPlaceRefused)
+		}
+		one := said.InPlace[0]
+		if !tune {
+			if one.Trials != nil {
+				t.Errorf("tried %+v without permission", one.Trials)
+			}
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(r.dir, "rank0", memoryFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, ok := parseMeasured(text)
+		if !ok {
+			t.Fatalf("measured %s", text)
+		}
+		room, block := m.Allowed*97/100, int64(9*mib) // a block saves four tensors of its batch, and its input in any case
+		kept := one.Kept()
+		if kept == nil || one.Trials[0].Recomputed != 6 || kept.Blocks != 6 || kept.Recomputed == 6 {
+			t.Errorf("under %s MiB: tried %+v", ceiling, one.Trials)
+			continue
+		}
+		if kept.Peak > room+mib || kept.Recomputed > 0 && kept.Peak+block < room-mib {
+			t.Errorf("under %s MiB: %d blocks recomputed with a peak of %d, where %d may be used; tried %+v", ceiling, kept.Recomputed, kept.Peak, room, one.Trials)
+		}
+	}
+}

@@ -168,10 +168,16 @@ func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
 		if !slices.Contains(strategy.DeviceRemedies, one.Remedy) {
 			one.Remedy = ""
 		}
+		one.Trials = one.Trials[:min(len(one.Trials), mostItems)]
+		for i := range one.Trials {
+			if !slices.Contains(strategy.TrialOutcomes, one.Trials[i].Outcome) {
+				one.Trials[i].Outcome = ""
+			}
+		}
 		if one.At > 0 && one.At < mostSeconds*10 {
 			one.InPlace.At = unixTime(one.At)
 		}
-		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Held, &one.Seconds, &one.Elements, &one.Longest, &one.Parts} {
+		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Held, &one.Seconds, &one.Elements, &one.Longest, &one.Parts, &one.Trials} {
 			bound(of)
 		}
 		all = append(all, one.InPlace)

@@ -190,6 +190,10 @@ var recoveryKeys = []FileKey{
 		About: "a step that runs out of memory is done again inside the process, with less memory, where that is exact", at: func(j *Job) any { return &j.Policy.InPlace },
 	},
 	{
+		Name: "tune", Form: TruthForm, Default: "true",
+		About: "after such a step, the next ones try other exact ways, and keep the fastest that fits", at: func(j *Job) any { return &j.Policy.Tune },
+	},
+	{
 		Name: "questions", Form: DurationForm, Default: `"10s"`,
 		About: "how long a process that ran out of memory may be asked about its model before its error goes up; 0: not at all", at: func(j *Job) any { return &j.Policy.Questions },
 	},

@@ -70,6 +70,9 @@ func (v attemptView) Facts() []fact {
 	all.add("in place", strategy.InPlaceWords(v.Again))
 	for _, again := range v.Again[:min(len(v.Again), mostListed)] {
 		all.add("", again.Sentence())
+		for _, trial := range again.Trials {
+			all.add("", trial.Words())
+		}
 	}
 	pressed := v.Evidence.Pressure()
 	for _, r := range pressed {

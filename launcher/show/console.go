@@ -135,6 +135,9 @@ func (p *People) Show(e launcher.Event) {
 		if p.shows(e) {
 			p.say("%s", e.Sentence())
 		}
+		if words := e.Tuned(); words != "" {
+			p.chat("%s", words)
+		}
 	case launcher.SpedUp:
 		p.say("%s", e.Decision.Reason)
 	case launcher.Noticed:

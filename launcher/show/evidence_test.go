@@ -74,9 +74,10 @@ func TestRepeatsInPlaceAreReported(t *testing.T) {
 	events := failedAlike()
 	ranked := again
 	ranked.Rank = 3
+	ranked.Trials = []strategy.Trial{{Recomputed: 12, Blocks: 12, Steps: 1}, {Recomputed: 3, Blocks: 12, Steps: 3, Peak: 20 << 30, Kept: true}}
 	events = append(events[:2:2], append([]launcher.Event{launcher.InPlace{InPlace: ranked}}, events[2:]...)...)
 	page := pageOf(t, journaled(t, events...))
-	for _, want := range []string{"2 steps repeated in place with activation checkpointing (1.00 s)", "rank 3: out of memory in forward at step 7;"} {
+	for _, want := range []string{"2 steps repeated in place with activation checkpointing (1.00 s)", "rank 3: out of memory in forward at step 7;", "3 of 12 blocks recomputed: 3 steps, peak 20.0 GiB; kept"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -38,6 +38,9 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		if words := again.Later(); words != "" {
 			p.Printf("    %s\n", words)
 		}
+		for _, trial := range again.Trials {
+			p.Printf("    %s\n", trial.Words())
+		}
 	}
 	if f := r.Refused; f != nil {
 		p.Printf("  not done again in place, in %s at step %d: %s\n", f.Phase, f.Step, f.Reason)

@@ -24,9 +24,23 @@ class CUDA:
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
+    def given(self):
+        """Return the bytes given and held now. PyTorch's own functions read all figures of the allocator for each."""
+        stats = self.stats()
+        return tuple(int(stats.get(name, {}).get("all", {}).get("current", 0)) for name in ("allocated_bytes", "reserved_bytes"))
+
     def renew(self):
         """Forget the peak so far."""
         self.cuda.reset_peak_memory_stats(self.device)
+
+    def begin(self):
+        """Begin to measure the peak of a step; return whether that can be done."""
+        self.renew()
+        return True
+
+    def most(self):
+        """Return the peak since then."""
+        return self.read()[1]
 
     def known(self):
         """Return whether the peak is known."""
@@ -40,7 +54,7 @@ class CUDA:
         return self.device, int(given.get("current", 0)), int(held.get("current", 0)), int(given.get("peak", 0)), int(stats.get("num_alloc_retries", 0))
 
     def stats(self):
-        return self.cuda.memory_stats_as_nested_dict(self.device)
+        return self.cuda.memory_stats_as_nested_dict(self.device)  # to sort them into a flat one, as memory_stats() does, takes longer
 
     def whole(self):
         """Return the figures of the whole allocator. held_bytes is its memory now."""
@@ -127,6 +141,25 @@ class Host:
         """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
         self.ended = status()["VmPeak" if self.limit else "VmHWM"]
 
+    def begin(self):
+        """The kernel forgets only the peak of what is resident."""
+        if not self.limit:
+            return False
+        high["resident"] = resident()
+        try:
+            fd = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        except OSError:
+            return False
+        try:
+            os.write(fd, b"5")
+        finally:
+            os.close(fd)
+        return True
+
+    def most(self):
+        now = status()
+        return now["VmData"] + max(now["VmHWM"] - now["VmRSS"], 0)
+
     def known(self):
         return status()["VmPeak" if self.limit else "VmHWM"] > self.ended
 
@@ -152,6 +185,14 @@ class Host:
 
     def between(self, first, last):
         return last - first
+
+
+high = {"resident": 0}  # before the kernel was made to forget it
+
+
+def resident():
+    """Return the most host memory that was resident so far."""
+    return max(high["resident"], status()["VmHWM"])
 
 
 FIELDS = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData")

@@ -16,10 +16,9 @@ def free(device):
         return max(host.limit - host.read()[0], 0) if host.limit else None
     cuda = sys.modules["torch"].cuda
     left, total = cuda.mem_get_info(device)
-    given = cuda.memory_allocated(device)
-    unused = cuda.memory_reserved(device) - given
+    given, reserved = meters.of(device).given()
     fraction = getattr(cuda, "get_per_process_memory_fraction", lambda device: 1.0)(device)
-    return max(min(left + unused, int(total * fraction) - given), 0)
+    return max(min(left + reserved - given, int(total * fraction) - given), 0)
 
 
 def allowed(device):

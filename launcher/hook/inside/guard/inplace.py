@@ -18,8 +18,8 @@ import torch
 from ..base import caught, meters, process, ranout, room, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
 from ..observe import repeats
-from ..remedies import compared, rungs
-from . import beforeloss, proof
+from ..remedies import checkpointing, compared, rungs, segments
+from . import beforeloss, proof, tuning
 
 
 MOST_CALLS = 64  # calls of the root that one backward pass may follow
@@ -47,6 +47,8 @@ def first(root):
     target = guarded_module(root)
     guard = session.current.guard = Guard(target, orders, exclusions.barred(root))
     guard.only_forward = any(base.__name__ == "DeepSpeedEngine" for base in type(root).__mro__)
+    if orders.get("tune"):
+        guard.follows = tuning.Tuning(guard)
     if orders.get("before_loss"):
         guard.foresee = beforeloss.foresee
     for entry in orders.get("armed") or ():
@@ -94,6 +96,8 @@ class Guard:
         self.unfit = ""  # why the latest remedy could not be turned on, where that was seen by running the model
         self.only_forward = False  # DeepSpeed's backward pass reduces gradients in hooks
         self.proven: set = set()  # the remedies under which two runs of a forward were the same
+        self.follows: typing.Any = None  # what looks for the fastest way to do steps (tuning.py), where that is permitted
+        self.tuning: typing.Any = None  # it, while it does
         self.resting, self.rested = False, 0  # whether calls are not followed, and how many were not since memory was looked at
 
     def install(self):
@@ -152,6 +156,8 @@ class Guard:
             at = names.index(entry["rung"])
             for remedy in self.remedies[at if self.remedies[at].alone else 0:at + 1]:
                 wall.alone(remedy.arm)(entry.get("elements") or float("inf"), entry.get("longest") or float("inf"), entry.get("parts") or 0)
+                if remedy.name == entry["rung"] and entry.get("blocks"):
+                    wall.alone(remedy.first)(entry["blocks"])
 
     def calls(self):
         """Return the calls whose graphs are alive, in their order."""
@@ -259,6 +265,8 @@ class Guard:
         call.guard, size, longest = self, call.size, call.longest
         if (size, longest) > self.largest:
             self.largest = size, longest
+            if self.follows is not None:
+                wall.alone(self.follows.grew)()
         names = NONE
         for remedy in self.remedies:
             if size >= remedy.size or longest >= remedy.longest or remedy.active:
@@ -266,6 +274,8 @@ class Guard:
                     names |= {remedy.name}
         if names:
             repeats.active(names)
+        if self.tuning is not None:
+            wall.alone(self.tuning.called)(call, names)
         call.remedies, call.outputs, call.gradients = names, [], {}
 
     def stay(self):
@@ -305,7 +315,7 @@ class Guard:
 
     def peak(self):
         """Return the most that was given so far, in bytes; 0 where nothing measures it."""
-        return self.torch.cuda.max_memory_allocated() if self.known.devices else 0
+        return meters.of(self.known.devices[0]).read()[1] if self.known.devices else 0
 
     def returned(self, call, output):
         """Comes after the call: a backward pass may follow."""
@@ -404,6 +414,12 @@ class Guard:
                 return call.measured(measure, self.run)
         finally:
             self.busy = ""
+
+    def saves(self, measured):
+        """Note what a forward saves."""
+        for remedy in self.remedies:
+            if isinstance(measured, segments.Measured) and isinstance(remedy, checkpointing.Recompute):
+                wall.alone(remedy.learn)(measured)
 
     @contextlib.contextmanager
     def unchanged(self, calls):

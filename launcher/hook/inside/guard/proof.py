@@ -1,6 +1,7 @@
 # The proof that a pass may be repeated: its forward runs twice from the same state, and both runs give the same outputs
 # and leave the same state. Otherwise it changes something that was not seen, and the steps after it would differ. What
 # the functions that it calls refer to is found by following the first run.
+import contextlib
 import contextvars
 import gc
 import io
@@ -12,7 +13,7 @@ import torch
 
 from ..base import wall
 from ..model import kinds, places, reach, rootstate
-from ..remedies import compared
+from ..remedies import checkpointing, compared, segments
 
 MOST = 2000  # objects whose methods the forward calls
 EQUAL = {16: 1e-3, 32: 1e-6, 64: 1e-12}  # how far two runs of kernels that are not deterministic may be apart, by the bits of a number
@@ -27,11 +28,22 @@ class Proof:
 
     def first(self, names):
         """Run the calls once, and leave nothing of that. Return None, or the exception."""
+        measure = segments.Measured(self.guard.root()) if names == {checkpointing.Recompute.name} else contextlib.nullcontext()
+        why = self.run(names, measure)
+        if why is not None and getattr(measure, "differentiates", False):
+            self.trace, self.sketches = Trace(), []
+            return self.run(names, contextlib.nullcontext())
+        if why is None:
+            self.guard.saves(measure)
+        return why
+
+    def run(self, names, measure):
+        """Run the calls in a context that may measure what they save."""
         guard = self.guard
         guard.busy = "forward"
         try:
             before = self.read()
-            with self.trace:
+            with self.trace, measure:
                 outputs = guard.outputs_again(self.calls, names, False)
             self.sketches = [sketch(output) for output in outputs]
             del outputs

@@ -59,6 +59,9 @@ class State:
             self.copies = 0
         known = {p.key for p in self.places}
         self.places += [p for p in log.places() if p.key not in known]
+        numbers = [p for p in self.places if isinstance(p, places.Numbers)]
+        if numbers:
+            self.places = [p for p in self.places if not isinstance(p, places.Numbers)] + [places.Group(numbers)]
         # Others may draw random numbers, or register hooks, before the second run, which then does not.
         return [(p, v) for p, v in before if p.key in changed or p.key in known and p.kind not in ("random", "hooks")], lost
 

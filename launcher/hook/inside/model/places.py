@@ -4,6 +4,7 @@
 import array
 import ctypes
 import functools
+import operator
 import random
 import sys
 import types
@@ -581,6 +582,71 @@ class Numbers(Place):
             if value is PRESENT:
                 raise Unrepeatable("%s was replaced by a number" % name)
             self.give(name, value)
+
+
+class Group(Place):
+    """The numbers of several places. Mostly none has changed since they were read last, which a look at the namespaces
+    shows without one at each name: a block that is recomputed has a dozen such places, which are read four times a step."""
+
+    def __init__(self, members):
+        self.name, self.kind, self.copies, self.noted = "", "numbers", 0, False
+        self.members, self.key = members, ("group", tuple(p.key for p in members))
+        self.latest: typing.Any = None  # what was read last
+        self.seen: list = []  # the look at that time
+        self.reads: list = []  # by member, what reads the namespace of its owner
+        self.numbers: list = []  # by member, a function that gives the numbers that were read, None where there were none
+
+    def words(self):
+        return "a number"
+
+    def look(self):
+        """Return what differs from an earlier look if a number has another value or another name."""
+        found: list = []
+        for place, read, numbers in zip(self.members, self.reads, self.numbers):
+            space = read(place.owner(), "__dict__")
+            if place.names is None:
+                found += list(space), list(map(type, space.values()))
+            else:
+                found.append([type(space.get(name, MISSING)) for name in place.names])
+            found.append(numbers and numbers(space))
+        return found
+
+    def read(self, copies=0, hold=False):
+        try:
+            if self.latest is not None and self.look() == self.seen:
+                return self.latest
+        except (AttributeError, KeyError):  # an object or a number is gone
+            pass
+        self.latest, self.reads, self.numbers = [(p, p.read()) for p in self.members], [], []
+        for place, values in self.latest:
+            owner, names = place.owner(), [name for name, value in values.items() if value is not PRESENT]
+            self.reads.append(reader_of(owner))
+            self.numbers.append(operator.itemgetter(*names) if names else None)
+        self.seen = self.look()
+        return self.latest
+
+    def changed(self, before, noted=()):
+        return self.read() is not before and any(p.changed(v, noted) for p, v in before)
+
+    def learn(self, before, reader=None):
+        pass
+
+    def put_back(self, before):
+        if self.read() is not before:
+            for place, value in before:
+                place.put_back(value)
+
+    def is_steady(self):
+        return False
+
+
+def reader_of(owner):
+    """Return a function that reads the namespace of an owner; where it can be, one that is no Python."""
+    if isinstance(owner, type):
+        return type.__getattribute__
+    if type(owner) is dict or not hasattr(owner, "__dict__") or kinds.slots(type(owner)):  # type: ignore[arg-type]
+        return lambda owner, _: kinds.space_of(owner)
+    return object.__getattribute__
 
 
 class Single(Place):

@@ -357,7 +357,7 @@ class Memory:
         if failed:
             told.update(failed)
         self.peaks.most = max(self.peaks.most, self.meter.read()[1])
-        told.update(self.meter.whole(), peak_bytes=self.peaks.most if self.meter.known() else 0, host_bytes=meters.status()["VmHWM"])
+        told.update(self.meter.whole(), peak_bytes=self.peaks.most if self.meter.known() else 0, host_bytes=meters.resident())
         if self.times:
             told["step_seconds"] = sorted(self.times)[len(self.times) // 2]
         told["launch"] = self.launched()

@@ -1,7 +1,7 @@
 # What this process did again after memory had run out, for process.json.
 import time
 
-from ..base import process, ranout, session
+from ..base import process, ranout, session, wall
 from . import memory, pace, snapshot
 
 entries: list = []
@@ -45,6 +45,8 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, 
     found.update(times=found["times"] + 1, last_step=step, seconds=found["seconds"] + seconds, elements=elements, longest=longest, held_bytes=max(found["held_bytes"], held))
     process.told["in_place"] = entries
     process.save()
+    for each in session.current.when_repeated:
+        wall.alone(each)(found)
 
 
 def refused(phase, why, rungs=()):

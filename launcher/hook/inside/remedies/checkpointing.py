@@ -1,6 +1,7 @@
 # Activation checkpointing of a model that is running already: the repeated blocks are
 # recomputed in the backward pass, one by one, or the model's own switch is turned. A model without
 # either is recomputed in the parts that segments.py chooses.
+import typing
 import weakref
 
 import torch
@@ -11,6 +12,8 @@ from ..observe import optimizers
 from . import compared, recompute, remedy, segments
 
 VALUES = ("selective", "full")
+
+AGAIN = 1 / 3  # of a step's time: a second forward of all blocks
 
 def refusal(root, value="full"):
     """Return why it cannot be turned on in this model, "" if it can."""
@@ -188,8 +191,13 @@ def flip(switch, on, tell=None, count=None, when=None):
 
 
 def gated(function, when):
-    """Checkpoint only in calls of the root for which when() is true."""
-    return lambda run, *args, **kwargs: function(run, *args, **kwargs) if when() else run(*args, **kwargs)
+    """Checkpoint only the modules, and only in calls of the root, for which when() is true."""
+    def call(run, *args, **kwargs):
+        called = getattr(run, "func", run)
+        module = called if isinstance(called, torch.nn.Module) else getattr(called, "__self__", None)
+        return function(run, *args, **kwargs) if when(module) and not getattr(recompute.running, "again", False) else run(*args, **kwargs)
+
+    return call
 
 
 def is_layer(module):
@@ -241,9 +249,16 @@ class Recompute(remedy.Turned):
 
     name, value, refuses, turns = "checkpointing", "full", staticmethod(refusal), staticmethod(turn)
     measured = False  # whether the parts were chosen by a measurement
+    number: typing.Any = None  # how many of the parts are recomputed, from the first on; None for all
+    saved: typing.Any = None  # what the forward saves, by the latest measurement
+    calls: list = []  # the calls of the parts in it, in their order
+    held: dict = {}  # by number, the bytes that are held then
+    order: dict = {}  # by id of a module, which of the parts it is
 
     def refusal(self, calls):
         why, root = super().refusal(calls), self.guard.root()
+        if why and self.number is not None:
+            return ""
         if self.measured or not can_cover(root):
             return why
         if self.guard.failed:
@@ -253,7 +268,10 @@ class Recompute(remedy.Turned):
     def levels(self, calls):
         root = self.guard.root()
         now = recomputed(root)
-        if remedy.Remedy.refusal(self, calls) == "" and (self.turned or now):
+        if self.number is not None:
+            self.number = None
+            yield
+        elif remedy.Remedy.refusal(self, calls) == "" and (self.turned or now):
             self.turn()
             yield
         if self.measured or not can_cover(root):
@@ -261,9 +279,49 @@ class Recompute(remedy.Turned):
         measured = self.measure(max(calls, key=lambda call: call.size)) if self.guard.failed else None
         chosen = measured.choose(now) if measured is not None else []
         if chosen:
-            cover(root, chosen, tell=self.guard.given_up, when=lambda: self.active, reads=True)
+            cover(root, chosen, tell=self.guard.given_up, when=self.on, reads=True)
             self.measured = self.turned = True
+            self.number = self.saved = None  # of other parts
             yield
+
+    # Only as many parts as are needed.
+
+    def first(self, number):
+        modules = [m for each in blocks.find(self.guard.root()) for m in each["modules"]]
+        self.order = {id(module): i for i, module in enumerate(unique(modules))}
+        self.use(number)
+
+    def on(self, module=None):
+        return self.active and (self.number is None or self.order.get(id(module), 0) < self.number)
+
+    def learn(self, measured):
+        """Note what each block saves, by a forward that was measured."""
+        if self.measured or not self.turned:
+            return
+        calls = measured.calls_of([m for each in blocks.find(self.guard.root()) for m in each["modules"]])
+        order, self.calls = {}, sorted(calls, key=lambda call: call[0])
+        for call in self.calls:
+            order.setdefault(call[3], len(order))
+        self.order, self.held, self.saved = order, {}, segments.Saved(measured.saved, measured.bytes)
+
+    def holds(self, number):
+        """Return the bytes that a forward holds where so many parts are recomputed."""
+        if number not in self.held:
+            self.held[number] = self.saved.needs([call for call in self.calls if self.order[call[3]] < number])
+        return self.held[number]
+
+    def degree(self):
+        return len(self.order) if self.number is None else self.number
+
+    def degrees(self, above):
+        n = len(self.order)
+        return [(self.holds(number), AGAIN * number / n) for number in range(n + 1)] if self.saved is not None and n and self.is_used() else []
+
+    def use(self, degree):
+        self.number = degree if degree < len(self.order) else None
+
+    def describe(self, degree):
+        return {"recomputed": degree, "blocks": len(self.order)}
 
     def reaches_further(self):
         """Other models, such as the generator of a GAN, hold what their forward saved before this one ran out."""

@@ -16,6 +16,7 @@ VALUES = ("on",)
 
 KNOB = "loss_parts"
 RUNG = "loss-parts"
+HOLDS, SLOWER = 1.75, .3  # times the same bytes: what is held without parts; and the most of a step's time that parts add
 NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its backward
 WITHOUT = 2  # the same without gradients: the logits in fp32, where autocast converts them, and their log-softmax
 UNSEEN = "no call of cross_entropy had large logits"
@@ -250,6 +251,14 @@ def again(plain, args, failure, began):
         repeats.entry("loss", RUNG, time.monotonic() - began, elements=args[0].numel(), longest=max(args[0].shape))
         repeats.active([RUNG])
     return output
+
+
+def degrees():
+    """Return for a loss as PyTorch computes it, and for one in parts, the bytes that are held and the part of a step that is
+    added to its time; [] where gpurun does not decide that in place."""
+    if state["least"] is None or state["on"] or "plain" not in state or state["largest"] < large():
+        return []
+    return [(int(HOLDS * state["largest"]), 0.0), (0, SLOWER)]
 
 
 @process.guarded

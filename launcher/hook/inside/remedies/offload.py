@@ -5,6 +5,7 @@
 # a loss outside it saves, so copying them would save nothing. Other models of the process
 # are not touched.
 import contextlib
+import typing
 import weakref
 
 import torch
@@ -15,6 +16,8 @@ from . import hosttensors, remedy
 
 VALUES = ("cpu",)
 
+SHARES = 16  # steps from nothing to all that may be moved
+SLOWER = .5  # of a step's time: what the copies add, at the most
 SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
 
 
@@ -54,10 +57,9 @@ def short_of_memory(root, device):
         expected / 2.0**30, host / 2.0**30)
 
 
-def turn(root, value="cpu", tell=None, when=None):
+def turn(root, value="cpu", tell=None, when=None, limit=None):
     """Turns it on, in the calls for which when() is true, and returns [old, new]."""
-    model = blocks.unwrap(root)
-    limit = Room(room.host(), tell)
+    model, limit = blocks.unwrap(root), limit or Room(room.host(), tell)
     forwards.around("offload", model, lambda: enter(model, limit, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
     return ["none", value]
 
@@ -69,6 +71,7 @@ def told(tell):
 def enter(model, room, when=None):
     if when is not None and not when():
         return contextlib.nullcontext()
+    room.moved = 0
     hooks = Travel(torch, storages(model), room)
     entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, wall.remedy(opened))
     entered.__enter__()
@@ -85,18 +88,24 @@ def address(tensor):
 
 
 class Room:
-    """The free memory of the host: when it is used up, activations stay on the device."""
+    """The free memory of the host: when it is used up, activations stay on the device. So do those that follow after
+    the most bytes that one forward may move: the backward pass needs them first."""
 
     def __init__(self, budget, tell):
         self.left, self.tell = budget, tell
+        self.moved, self.most = 0, float("inf")
 
-    def take(self, size):
+    def take(self, size, moved):
+        """Take room for a parcel of a tensor of so many bytes; return whether there is enough."""
+        if self.moved + moved > self.most:
+            return False
         if size > self.left:
             if self.tell:
                 self.tell("the host's memory is used up: what does not fit stays on the device")
                 self.tell = None
             return False
         self.left -= size
+        self.moved += moved
         return True
 
 
@@ -155,7 +164,7 @@ class Travel:
         alive, parcel = self.known.get(key, (None, None))
         if parcel is not None and not alive.expired() and parcel() is not None:
             return parcel()
-        if not self.room.take(parcel_size(tensor)):
+        if not self.room.take(parcel_size(tensor), size):
             return tensor
         try:
             parcel = Parcel(self.torch, tensor, self.room)
@@ -180,3 +189,36 @@ class Offload(remedy.Turned):
     """What the forward saves for the backward pass is kept in host memory."""
 
     name, value, refuses, turns = "offload-activations", "cpu", staticmethod(refusal), staticmethod(turn)
+    room: typing.Any = None
+    share, whole = SHARES, 0  # how much of what may be moved is, and the bytes of that
+
+    def turn(self):
+        if not self.turned:
+            self.room = Room(room.host(), self.guard.given_up)
+            self.turns(self.guard.root(), self.value, tell=self.guard.given_up, when=self.on, limit=self.room)
+            self.turned = True
+
+    def refusal(self, calls):
+        return "" if self.share < SHARES else super().refusal(calls)
+
+    def levels(self, calls):
+        if self.turned and self.share < SHARES:
+            self.use(SHARES)
+        return super().levels(calls)
+
+    # Only as many tensors as are needed.
+
+    def degree(self):
+        return self.share
+
+    def degrees(self, above):
+        if self.room is not None and self.share == SHARES:
+            self.whole = self.room.moved
+        return [(self.whole * (SHARES - n) // SHARES, SLOWER * n / SHARES) for n in range(SHARES + 1)] if self.whole and self.is_used() else []
+
+    def use(self, degree):
+        self.share = degree
+        self.room.most = self.whole * degree // SHARES if degree < SHARES else float("inf")
+
+    def describe(self, degree):
+        return {"moved_bytes": self.whole * degree // SHARES}

@@ -26,7 +26,7 @@ class Block:
     def __call__(self, module, forward, args, kwargs):
         call = None
         try:
-            if not self.given_up and (self.when is None or self.when()) and not getattr(running, "again", False) and trains(module, args, kwargs):
+            if not self.given_up and (self.when is None or self.when(module)) and not getattr(running, "again", False) and trains(module, args, kwargs):
                 call = self.prepare(module, forward, args, kwargs)
         except Exception as e:
             self.give_up("%s: %s" % (type(e).__name__, e))

@@ -39,6 +39,34 @@ class Remedy:
     def turn(self):
         """Turn the remedy on in the model, for the calls in which it is active."""
 
+    # The degrees to which it can be on: those with a higher number hold fewer bytes, and take longer.
+
+    fits = True  # whether the lowest degree that fits is the fastest in any case
+
+    def degree(self):
+        """Return the present one."""
+        return 0
+
+    def is_used(self):
+        """Return whether the remedy is on for calls of some size."""
+        return min(self.size, self.longest) < float("inf")
+
+    def degrees(self, above):
+        """Return for each degree the bytes that it holds, with any number added to all, and the part of a step that it adds
+        to the time, as far as is known before it is tried; [] for a remedy that is off, or that is only on or off. above: by
+        how many bytes the peak of a step exceeds what is held between steps."""
+        return []
+
+    def use(self, degree):
+        """Be on to a degree from the next step on."""
+
+    def first(self, number):
+        """Be on in only the first so many blocks, which were enough in an earlier run."""
+
+    def describe(self, degree):
+        """Return a degree as it is reported."""
+        return {}
+
     def reaches_further(self):
         """Return whether the remedy needs less memory where it is on from the beginning of the run."""
         return False
@@ -65,8 +93,12 @@ class Turned(Remedy):
 
     def turn(self):
         if not self.turned:
-            self.turns(self.guard.root(), self.value, tell=self.guard.given_up, when=lambda: self.active)
+            self.turns(self.guard.root(), self.value, tell=self.guard.given_up, when=self.on)
             self.turned = True
+
+    def on(self, module=None):
+        """Return whether the remedy is on, in a part of the model where it acts on parts."""
+        return self.active
 
     def arm(self, size, longest, parts=0):
         if self.turned or not self.refuses(self.guard.root()):

@@ -35,14 +35,36 @@ class Run:
         self.calls: list = []  # in it
 
 
-class Measured:
+class Saved:
+    """What a forward saves, and what it would save where parts of it are recomputed."""
+
+    def __init__(self, saved=(), bytes=()):
+        self.saved, self.bytes = list(saved), dict(bytes)  # storages, as they were saved; the bytes of each
+
+    def size(self, keys):
+        return sum(self.bytes[key] for key in keys)
+
+    def between(self, start, end):
+        return set(self.saved[start:end])
+
+    def needs(self, chosen):
+        """Return the most bytes that are saved at once, if what is saved from start to end is saved again for each of chosen."""
+        kept, size, most, at = set(), 0, 0, 0
+        for start, end, inputs, _ in sorted(chosen, key=lambda each: each[0]):
+            fresh = (self.between(at, start) | inputs) - kept
+            kept, size, at = kept | fresh, size + self.size(fresh), end
+            most = max(most, size + self.size(self.between(start, end) - kept))
+        return max(most, size + self.size(self.between(at, len(self.saved)) - kept))
+
+
+class Measured(Saved):
     """Counts what a forward saves, as a context around it."""
 
     def __init__(self, root):
         from torch.multiprocessing.reductions import StorageWeakRef
 
-        self.torch, self.reference = torch, StorageWeakRef
-        self.saved, self.bytes, self.references = [], {}, {}  # storages, as they were saved; the bytes of each
+        super().__init__()
+        self.torch, self.reference, self.references = torch, StorageWeakRef, {}
         self.times, self.runs, self.stack = {}, [], []  # how often each module was called; the outermost calls
         self.differentiates = False  # whether the forward itself runs a backward pass
         self.whole = {id(root), id(blocks.unwrap(root))}
@@ -106,31 +128,20 @@ class Measured:
 
     # The choice.
 
-    def size(self, keys):
-        return sum(self.bytes[key] for key in keys)
-
-    def between(self, start, end):
-        return set(self.saved[start:end])
-
-    def needs(self, chosen):
-        """Return the most bytes that are saved at once, if what is saved from start to end is saved again for each of chosen."""
-        kept, most, at = set(), 0, 0
-        for start, end, inputs, _ in sorted(chosen, key=lambda each: each[0]):
-            kept |= self.between(at, start) | inputs
-            most = max(most, self.size(kept | self.between(start, end)))
-            at = end
-        return max(most, self.size(kept | self.between(at, len(self.saved))))
-
-    def of(self, modules):
-        """Return the peak where these modules are recomputed."""
+    def calls_of(self, modules):
+        """Return the calls of these modules, as (start, end, inputs, the module's id)."""
         wanted, found, todo = set(map(id, modules)), [], list(self.runs)
         while todo:
             run = todo.pop()
             if id(run.module) in wanted:
-                found.append((run.start, run.end, run.inputs, None))
+                found.append((run.start, run.end, run.inputs, id(run.module)))
             else:
                 todo += run.calls
-        return self.needs(found)
+        return found
+
+    def of(self, modules):
+        """Return the peak where these modules are recomputed."""
+        return self.needs(self.calls_of(modules))
 
     def choose(self, besides=()):
         """Return the parts to recompute, [] where that would save little; besides: what is recomputed now."""

@@ -24,6 +24,8 @@ VALUES = (2, 4, 8, 16, 32)
 KNOB = "forward_parts"
 UNASKED = "whether its rows depend on each other is asked when memory runs out"
 
+MOST_TRIED = 8  # parts, where fewer were enough
+AGAIN, EACH = 1 / 3, .05  # of a step's time: a second forward, and twice as many parts
 CANDIDATES = 8  # inputs whose first dimension may be the batch by chance
 IGNORED = -100  # PyTorch's label that counts for no loss
 
@@ -782,6 +784,23 @@ class InParts(remedy.Remedy):
     def arm(self, size, longest, parts=0):
         super().arm(size, longest)
         self.split.parts[True] = max(self.split.parts[True], parts, 2)
+
+    fits = False  # fewer parts may be as slow, where the device is not busy
+
+    def degree(self):
+        return max(self.parts, 2).bit_length() - 2
+
+    def degrees(self, above):
+        if not self.is_used() or self.parts & (self.parts - 1):
+            return []
+        numbers = [n for n in VALUES if n <= max(self.parts, MOST_TRIED)]
+        return [(above * self.parts // n, AGAIN + EACH * i) for i, n in enumerate(numbers)] if self.parts in numbers else []
+
+    def use(self, degree):
+        self.split.parts[True] = VALUES[degree]
+
+    def describe(self, degree):
+        return {"parts": VALUES[degree]}
 
     def run(self, plain, root, args, kwargs):
         return self.split.run(plain, args, kwargs)

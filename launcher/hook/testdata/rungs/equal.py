@@ -100,6 +100,11 @@ class EqualTraining(unittest.TestCase):
         turned = self.equal(lambda: models.GPT(block=models.Later), models.words, steps=6)
         self.assertEqual([(b.used, list(b.recent), b.warm) for b in turned.model.transformer.h], [(6, [4, 5, 6], True)] * 4)
 
+    def test_numbers_that_change_later(self):
+        turned = self.equal(lambda: models.GPT(block=models.Numbered), models.words, steps=7)
+        self.assertEqual([(b.used, b.late, b.meter.sum) for b in turned.model.transformer.h], [(7, 3, 3)] * 4)
+        self.assertEqual((models.Numbered.shared, models.NUMBER, models.LATE["factor"]), (12, 12, 12))
+
     def test_evaluation_between(self):
         def evaluate(root):
             root.eval()

@@ -295,6 +295,36 @@ class Meter:
         self.sum, self.each = 0, {}
 
 
+class Numbered(Block):
+    """A block that first changes numbers in its fifth call: in its dictionary, its class, the file, or an object."""
+
+    shared = 0
+
+    def __init__(self, dropout=0.0):
+        super().__init__(dropout)
+        self.used, self.scale, self.meter = 0, 1.0, Meter()
+        Numbered.shared = LATE["factor"] = 0
+
+    def forward(self, x):
+        global NUMBER
+        self.used += 1
+        if self.used == 1:
+            NUMBER = 0
+        if self.used > 4:
+            vars(self)["scale"] *= 1.5
+            vars(self).setdefault("late", 0)
+            vars(self)["late"] += 1
+            Numbered.shared += 1
+            self.meter.sum += 1
+            NUMBER += 1
+            LATE["factor"] += 1
+            x = x * (1 + 0.01 * (self.scale + self.late + Numbered.shared + self.meter.sum + NUMBER + LATE["factor"]))
+        return super().forward(x)
+
+
+NUMBER, LATE = 0, {"factor": 0}
+
+
 class Later(Block):
     """A block with state that is no attribute of its own, or that changes after the steps that are compared."""
 

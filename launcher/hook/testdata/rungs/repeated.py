@@ -2,6 +2,7 @@
 import contextlib
 import copy
 import dis
+import functools
 import gc
 import os
 import pickle
@@ -252,6 +253,20 @@ class Cost(Guarded):
         step = lambda root: root(x).sum().backward()  # noqa: E731
         counts = [calls_in(lambda root=root: step(root)) for root in (net, plain)]
         self.assertLessEqual(counts[0] - counts[1], 46)
+
+    def test_function_calls_of_a_recomputed_block(self):
+        """Beside those that PyTorch's own function makes: once what a block changes is known, its numbers are not read by name."""
+        _, net, x = self.of_300_parameters()
+        plain = nn.Sequential(*[loops.Block() for _ in range(50)])
+        checkpoint = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+        loops.expect(("forward", 60))
+        run = lambda: net(x).sum().backward()  # noqa: E731
+        for _ in range(5):
+            run()
+        self.assertEqual(len(self.repeats()), 1)
+        counts = [calls_in(run), calls_in(lambda: functools.reduce(lambda y, block: checkpoint(block, y), plain, x.requires_grad_()).sum().backward())]
+        print("a recomputed block costs %d calls of functions" % ((counts[0] - counts[1]) / 50), file=sys.stderr)
+        self.assertLessEqual(counts[0] - counts[1], 50 * 180)
 
     def of_300_parameters(self):
         net = nn.Sequential(*[loops.Block() for _ in range(50)])
