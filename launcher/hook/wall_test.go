@@ -59,7 +59,7 @@ func TestMemoryThatARemedyLacksIsNoErrorOfTheHook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const gets, lacks = "made, scales = torch.empty_like(logits, memory_format=torch.contiguous_format), self.scales(gradient)", `raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes")`
+	const gets, lacks = "made, scales = torch.empty_like(logits, memory_format=torch.contiguous_format), self.scales(gradient, weight, divisor)", `raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4096 bytes")`
 	if !strings.Contains(string(text), gets) {
 		t.Fatal("losspart.py has changed")
 	}

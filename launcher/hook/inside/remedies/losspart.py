@@ -161,7 +161,7 @@ class Form:
         """Return the loss, and the gradient of the logits where the loss has the gradient scale; None without one."""
         counted = None if self.soft else target != self.ignore
         divisor = self.divisor(target, weight, counted)
-        scales = None if scale is None else self.scales(scale)
+        scales = None if scale is None else self.scales(scale, weight, divisor)
         picked = logits.new_empty(self.losses, dtype=self.log)
         even = torch.empty_like(picked) if self.smoothing and not self.soft else None
         made = None if scale is None else torch.empty_like(logits, memory_format=torch.contiguous_format)
@@ -180,7 +180,7 @@ class Form:
     def backward(self, logits, target, weight, gradient):
         """Return the gradient of the logits."""
         divisor = self.divisor(target, weight, None if self.soft else target != self.ignore)
-        made, scales = torch.empty_like(logits, memory_format=torch.contiguous_format), self.scales(gradient)
+        made, scales = torch.empty_like(logits, memory_format=torch.contiguous_format), self.scales(gradient, weight, divisor)
 
         def compute(part):
             logs, aim = self.log_softmax(logits, part), self.of_target(target, part)
@@ -233,13 +233,16 @@ class Form:
 
     # The gradient of the logits, in the steps of PyTorch's own backward pass.
 
-    def scales(self, gradient):
+    def scales(self, gradient, weight, divisor):
         """Return the gradients of the terms of the loss, from that of the loss or of each row."""
         if self.soft:
             return [behind(torch.ops.aten.div.Scalar, self.count, gradient) if self.reduction == MEAN else gradient]
         if not self.smoothing:
             return [gradient]
-        return [behind(torch.ops.aten.mul.Scalar, factor, gradient) for factor in (1 - self.smoothing, self.smoothing / self.classes)]
+        found, even = [behind(torch.ops.aten.mul.Scalar, factor, gradient) for factor in (1 - self.smoothing, self.smoothing / self.classes)]
+        if self.reduction == MEAN:
+            even = even / (divisor if weight is not None else int(divisor))
+        return [found, even]
 
     def slope(self, logs, aim, weight, scales, divisor):
         """Return the gradient of a part's log-probabilities, from those of the terms, or of each row of the part."""
@@ -248,10 +251,7 @@ class Form:
             return (rows if weight is None else rows * along(weight, logs)) * self.smoothed(aim)
         found = self.nll_backward(scales[0], logs, aim, weight, divisor)
         if self.smoothing:
-            rows = scales[1]
-            if self.reduction == MEAN:
-                rows = rows / (divisor if weight is not None else int(divisor))
-            rows = -rows.expand(aim.shape).masked_fill(aim == self.ignore, 0).unsqueeze(1)
+            rows = -scales[1].expand(aim.shape).masked_fill(aim == self.ignore, 0).unsqueeze(1)
             found.add_(rows if weight is None else rows * along(weight, logs))
         return found
 
