@@ -47,6 +47,10 @@ def refusal(root, value="cpu"):
     return why
 
 
+def devices(known):
+    return {p.device for optimizer in known for p in optimizerstate.parameters_of(optimizer)}
+
+
 def elsewhere(device):
     """Return why no states can leave a device, "" if they can."""
     if device.type in DEVICES:
@@ -96,13 +100,12 @@ def alike_in_layout(optimizer, p):
     return all(v.stride() == p.stride() for v in others if v.size() == p.size())
 
 
-def too_large(optimizer):
-    """Return why the host cannot take an optimizer's states, "" if it can."""
-    one = offloaded.get(id(optimizer))
-    need, host = expected(optimizer, optimizerstate.parameters_of(optimizer)) - (one.away() if one is not None else 0), room.host()
+def too_large(optimizer, spare=0):
+    """Return why the host cannot take an optimizer's states but for so many bytes, "" if it can."""
+    need, host = expected(optimizer, optimizerstate.parameters_of(optimizer)) - away(optimizer) - spare, room.host()
     if need <= host:
         return ""
-    return "the optimizer's states take %.1f GiB, and each rank can have %.1f GiB of the host's memory" % (need / 2.0**30, host / 2.0**30)
+    return "%.1f GiB of the optimizer's states would leave, and each rank can have %.1f GiB of the host's memory" % (need / 2.0**30, host / 2.0**30)
 
 
 def expected(optimizer, parameters):
@@ -228,7 +231,7 @@ class Offloaded:
     def allow(self, spare):
         """Let states leave the device but for so many bytes. Return why they cannot, "" if they can."""
         device = optimizerstate.parameters_of(self.optimizer())[0].device
-        why = elsewhere(device) or too_large(self.optimizer())
+        why = elsewhere(device) or too_large(self.optimizer(), spare)
         if why:
             return why
         try:
@@ -467,18 +470,18 @@ class States(remedy.Remedy):
     name, alone = NAME, True
 
     def refusal(self, calls):
-        root = self.guard.root()
-        why = refusal(root)
-        if why:
-            return why
-        return "" if any(map(bytes_home, training(root))) else "no state of an optimizer is on the device"
+        known = training(self.guard.root())
+        why = next((why for why in map(irregular, known) if why), "") or next((why for why in map(elsewhere, devices(known)) if why), "")
+        return why or ("" if any(map(bytes_home, known)) else "no state of an optimizer is on the device")
 
     def levels(self, calls):
         for share in (4, 2, 1):
             for optimizer in training(self.guard.root()):
                 held = bytes_home(optimizer)
-                if held:
-                    leave(optimizer, held - held // share)
+                why = leave(optimizer, held - held // share) if held else ""
+                if why:
+                    self.guard.say_unfit("%s: %s" % (NAME, why))
+                    return
             garbage.collect()
             yield
 

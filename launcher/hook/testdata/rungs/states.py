@@ -523,6 +523,7 @@ class Refused(Case):
         part("room").host = lambda: 1 << 20
         optimizer = torch.optim.Adam([nn.Parameter(torch.ones(1 << 18))])
         self.assertIn("each rank can have 0.0 GiB of the host's memory", self.reason(optimizer))
+        self.assertEqual(self.states.leave(optimizer, (2 << 20) - (1 << 19)), "")  # for what has to leave there is room
 
     def test_a_step_that_mixes_parameters(self):
         """One of PyTorch's optimizers whose step was changed."""
