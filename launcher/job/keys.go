@@ -335,14 +335,6 @@ func sectionsOf(all []Section, config bool) map[string][]string {
 	return named
 }
 
-// Company returns the setting that a key of the table requires, as a line; empty for none.
-func (s Section) Company(key string) string {
-	if s.OneOf == nil || slices.Contains(s.OneOf, key) {
-		return ""
-	}
-	return s.OneOf[0] + " = " + Said(s.Name, s.OneOf[0]).Example + "\n"
-}
-
 // Said returns the description of a key by its table and name; nil for none.
 func Said(section, name string) *FileKey {
 	for _, s := range allSections() {

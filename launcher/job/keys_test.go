@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,6 +15,14 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 )
 
+// company is the setting that a key of the table requires, as a line; empty for none.
+func company(s Section, key string) string {
+	if s.OneOf == nil || slices.Contains(s.OneOf, key) {
+		return ""
+	}
+	return s.OneOf[0] + " = " + Said(s.Name, s.OneOf[0]).Example + "\n"
+}
+
 // withKey reads a train.toml that sets one key, and nothing else that need not be.
 func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	t.Helper()
@@ -21,7 +30,7 @@ func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	text := "[" + s.Name + "]\n" + s.Company(key)
+	text := "[" + s.Name + "]\n" + company(s, key)
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}

@@ -180,7 +180,10 @@ func TestSchemaMatchesTheReader(t *testing.T) {
 
 // trainFile is a job with one key.
 func trainFile(s job.Section, key, value string) string {
-	text := "[" + s.Name + "]\n" + s.Company(key)
+	text := "[" + s.Name + "]\n"
+	if s.OneOf != nil && !slices.Contains(s.OneOf, key) { // a key that this one requires
+		text += s.OneOf[0] + " = " + job.Said(s.Name, s.OneOf[0]).Example + "\n"
+	}
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text
 	}
