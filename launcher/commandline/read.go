@@ -51,16 +51,6 @@ func (r Reading) Last(name string) (Given, bool) {
 	return Given{}, false
 }
 
-// Values returns all values of an option, in order.
-func (r Reading) Values(name string) (all []string) {
-	for _, g := range r.Given {
-		if g.Name == name {
-			all = append(all, g.Value)
-		}
-	}
-	return all
-}
-
 // An OptionFault is a kind of mistake on a command line.
 type OptionFault int
 

@@ -194,23 +194,12 @@ const (
 	Both  Std = 3
 )
 
-// Has reports whether all streams of want are in the set.
-func (s Std) Has(want Std) bool { return s&want == want }
-
 // Streams chooses standard streams by local rank.
 type Streams struct {
 	// All applies to ranks that are not in Ranks.
 	All Std
 	// Ranks maps a local rank to its streams; nil if All applies to every rank.
 	Ranks map[int]Std
-}
-
-// For returns the streams of one local rank.
-func (s Streams) For(localRank int) Std {
-	if std, named := s.Ranks[localRank]; named {
-		return std
-	}
-	return s.All
 }
 
 // parseStreams reads "3" for every rank, or "0:3,1:1" for some: 0 none, 1 out, 2 err, 3 both. torchrun reads

@@ -262,15 +262,3 @@ func TestFromArgsHelp(t *testing.T) {
 		t.Errorf("the script's own --help: %v", err)
 	}
 }
-
-func TestStreamsFor(t *testing.T) {
-	s := commandline.Streams{All: commandline.Out, Ranks: map[int]commandline.Std{1: commandline.Both, 2: commandline.NoStd}}
-	for rank, want := range map[int]commandline.Std{0: commandline.Out, 1: commandline.Both, 2: commandline.NoStd, 3: commandline.Out} {
-		if got := s.For(rank); got != want {
-			t.Errorf("For(%d) = %d, want %d", rank, got, want)
-		}
-	}
-	if err := commandline.Err; !commandline.Both.Has(err) || commandline.Out.Has(err) || !commandline.Out.Has(commandline.NoStd) {
-		t.Error("Has is wrong")
-	}
-}

@@ -87,11 +87,6 @@ type Entry struct {
 	Broken string `json:"broken,omitempty"`
 }
 
-// Resumable reports whether starting the run again would continue it.
-func (r Entry) Resumable() bool {
-	return !r.Locked && (r.Outcome == CutOff || r.Outcome == RunState(strategy.Retry) || r.Outcome == RunState(strategy.Stopped))
-}
-
 // LookAtRun reads the run in a directory, whose path is absolute. Broken says why it cannot be
 // read.
 func LookAtRun(path string) Entry {

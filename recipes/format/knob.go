@@ -67,18 +67,6 @@ type LikelyPlace struct {
 	Entry     map[string]any // its place, as in [knobs]
 }
 
-// Attributes are the names under which a parser keeps the knob's arguments: per_device_train_batch_size.
-func (knob Knob) Attributes() (names []string) {
-	for _, p := range knob.Places {
-		for _, name := range p.spellings() {
-			if long, ok := strings.CutPrefix(name, "--"); ok {
-				names = append(names, strings.ReplaceAll(long, "-", "_"))
-			}
-		}
-	}
-	return names
-}
-
 // InCode reports whether all places of the knob are arguments of calls in the job's code.
 func (knob Knob) InCode() bool {
 	return len(knob.Places) > 0 && !slices.ContainsFunc(knob.Places, func(p Place) bool { return !p.InCode() })

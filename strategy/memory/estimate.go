@@ -38,9 +38,6 @@ func (p Parts) Sum() int64 {
 	return p.Weights + p.Gradients + p.Optimizer + p.Activations + p.Buffers
 }
 
-// States are weights, gradients and optimizer: the parts that ZeRO divides.
-func (p Parts) States() int64 { return p.Weights + p.Gradients + p.Optimizer }
-
 // most returns the larger of each part.
 func (p Parts) most(q Parts) Parts {
 	return Parts{max(p.Weights, q.Weights), max(p.Gradients, q.Gradients), max(p.Optimizer, q.Optimizer), max(p.Activations, q.Activations), max(p.Buffers, q.Buffers)}

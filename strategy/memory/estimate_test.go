@@ -11,6 +11,9 @@ import (
 
 const gb = 1e9
 
+// States are weights, gradients and optimizer: the parts that ZeRO divides.
+func (p Parts) States() int64 { return p.Weights + p.Gradients + p.Optimizer }
+
 // about reports whether a figure is another within a share of it.
 func about(got int64, want, within float64) bool { return math.Abs(float64(got)/want-1) <= within }
 
