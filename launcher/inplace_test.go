@@ -68,7 +68,7 @@ func TestRepeatsInPlaceAreOneAttempt(t *testing.T) {
 		}
 		began := Began{Policy: l.Policy, Job: l.Job, Version: "v"}
 		events := readBack(t, slices.Concat([]Event{began}, s.events))
-		if err := checkOrder(events); err != nil {
+		if err := CheckOrder(events); err != nil {
 			t.Error(err)
 		}
 		replayed := Replay(events, "v")
@@ -140,7 +140,7 @@ func TestResumedRunArmsRemedies(t *testing.T) {
 		"nothing ran out":        {[]Event{began, started}, nil},
 	} {
 		events := readBack(t, test.events)
-		if err := checkOrder(events); err != nil {
+		if err := CheckOrder(events); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		state, _ := Resume(plan, "r", events)

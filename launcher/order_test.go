@@ -1,7 +1,7 @@
 package launcher
 
 import (
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -80,11 +80,12 @@ func TestCheckOrder(t *testing.T) {
 		"a decision's plan":            {[]Event{began, started(0), ended(0), Decided{Decision: strategy.Decision{Relaunch: true, Next: strategy.Plan{strategy.Precision: "fp4"}}}}, `"fp4"`, 3},
 		"ranks below zero":             {[]Event{began, started(0), Ended{strategy.Evidence{Ranks: -1}}}, "-1 ranks", 2},
 	} {
-		err := checkOrder(test.events)
+		err := CheckOrder(test.events)
+		var misplaced *JournalFault
 		switch {
 		case test.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
-		case test.want != "" && (err == nil || !strings.HasPrefix(err.Error(), fmt.Sprintf("event %d: ", test.at)) || !strings.Contains(err.Error(), test.want)):
+		case test.want != "" && (!errors.As(err, &misplaced) || misplaced.Event != test.at || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v, want %q of event %d", name, err, test.want, test.at)
 		}
 	}
@@ -94,11 +95,11 @@ func TestCheckOrder(t *testing.T) {
 func TestRecordedRunsAreInOrder(t *testing.T) {
 	for name, events := range recorded(t) {
 		for cut := range len(events) + 1 {
-			if err := checkOrder(events[:cut]); err != nil {
+			if err := CheckOrder(events[:cut]); err != nil {
 				t.Errorf("%s, cut at %d: %v", name, cut, err)
 			}
 			if began := only[Began](events[:cut]); cut > 0 && len(began) > 0 && !slices.ContainsFunc(events[:cut], func(e Event) bool { _, f := e.(Finished); return f }) {
-				if err := checkOrder(append(slices.Clone(events[:cut]), began[0])); err != nil {
+				if err := CheckOrder(append(slices.Clone(events[:cut]), began[0])); err != nil {
 					t.Errorf("%s, cut at %d and begun again: %v", name, cut, err)
 				}
 			}

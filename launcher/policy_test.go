@@ -86,7 +86,7 @@ func TestStricterPolicyOfALaterStartCounts(t *testing.T) {
 				if test.next != "" && (last.Plan[strategy.ActivationCheckpointing] != test.next || last.N != number) {
 					t.Errorf("%s, %s: attempt %d with %v", name, ran, last.N, last.Plan)
 				}
-				if fault := checkOrder(again.events); fault != nil {
+				if fault := CheckOrder(again.events); fault != nil {
 					t.Errorf("%s, %s: %v", name, ran, fault)
 				}
 				for _, r := range Replay(again.events, now.Version) {

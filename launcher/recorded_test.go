@@ -283,7 +283,7 @@ func FuzzStrangeJournals(f *testing.F) {
 				Describe(r.Evidence.Facts[i])
 			}
 		}
-		ordered := checkOrder(events) == nil
+		ordered := CheckOrder(events) == nil
 		if state, done := Resume(nil, "run", events); ordered && done && len(state.Verdict.Attempts) == 0 {
 			t.Fatal("done without an attempt")
 		}

@@ -129,7 +129,7 @@ func TestARememberedPlanThatFailsIsFollowedByTheJobAsWritten(t *testing.T) {
 		if told != 1 {
 			t.Errorf("that nothing can be kept is told %d times", told)
 		}
-		if fault := checkOrder(s.events); fault != nil {
+		if fault := CheckOrder(s.events); fault != nil {
 			t.Error(fault)
 		}
 	})

@@ -110,7 +110,7 @@ func TestSpeedUpAtACheckpoint(t *testing.T) {
 		if up := v.Attempts[1]; up.Cause != cause.None || up.Changed[strategy.MicroBatchSize] != [2]strategy.Value{"8", "4"} || up.Remedy != "" {
 			t.Errorf("%+v", up)
 		}
-		if err := checkOrder(append([]Event{Began{}}, s.events...)); err != nil {
+		if err := CheckOrder(append([]Event{Began{}}, s.events...)); err != nil {
 			t.Error(err)
 		}
 	})
@@ -248,7 +248,7 @@ func TestKilledDuringASpeedUp(t *testing.T) {
 			if v.Attempts[1].Changed[strategy.MicroBatchSize] != [2]strategy.Value{"8", "4"} || v.Attempts[1].Error != "" {
 				t.Errorf("cut at %d: %+v", cut-at, v.Attempts[1])
 			}
-			if err := checkOrder(append([]Event{Began{}}, s.events...)); err != nil {
+			if err := CheckOrder(append([]Event{Began{}}, s.events...)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -299,11 +299,11 @@ func TestMisplacedSpeedUps(t *testing.T) {
 		"after another gpurun":  {Began{}, started, Began{}, up},
 		"with a plan of no use": {Began{}, started, SpedUp{Attempt: up.Attempt, Decision: strategy.Decision{Relaunch: true, Next: strategy.Plan{"size": "1"}}}},
 	} {
-		if err := checkOrder(events); err == nil {
+		if err := CheckOrder(events); err == nil {
 			t.Errorf("%s: in order", name)
 		}
 	}
-	if err := checkOrder([]Event{Began{}, started, up, Began{}, Started{N: 1, Plan: high}}); err != nil {
+	if err := CheckOrder([]Event{Began{}, started, up, Began{}, Started{N: 1, Plan: high}}); err != nil {
 		t.Error(err)
 	}
 }

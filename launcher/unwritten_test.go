@@ -224,7 +224,7 @@ func TestStoppedWhileOutOfMemory(t *testing.T) {
 				t.Errorf("%+v, %v with %v", v, err, again.applied)
 			}
 			all := slices.Concat(s.events, []Event{Began{}}, again.events)
-			if err := checkOrder(all); err != nil {
+			if err := CheckOrder(all); err != nil {
 				t.Error(err)
 			}
 			if n := len(Replay(all, "")); n != 3 {

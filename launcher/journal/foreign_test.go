@@ -98,6 +98,24 @@ func TestAJournalWithoutAnEnd(t *testing.T) {
 	}
 }
 
+// Events out of order are reported with the line.
+func TestAJournalOutOfOrder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	j, _ := open(t, dir)
+	for _, e := range []launcher.Event{launcher.Began{}, launcher.Noticed{}, launcher.Decided{}} {
+		if err := j.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.Close()
+	_, _, err := (RunSearch{}).OpenRun(t.Context(), dir, nil, LockWait{})
+	if want := filepath.Join(dir, File) + ":3: a decision follows no attempt that has ended"; err == nil || err.Error() != want || errext.Code(err, 0) != strategy.CodeUsage || errext.Hint(err) == "" {
+		t.Errorf("%v, code %d", err, errext.Code(err, 0))
+	}
+	j, _ = open(t, dir) // the lock was given back
+	j.Close()
+}
+
 // A run directory that is gone, or was replaced by another, is reported; what
 // is appended is shown and not written.
 func TestARunDirectoryThatDisappears(t *testing.T) {

@@ -167,8 +167,8 @@ type LockWait struct {
 	Note func(text string)
 }
 
-// OpenRun is Open for a run: an error has an exit code and a hint. The code is 2 where the directory is in use, of
-// another user, or written by a newer gpurun; 75 where an earlier start of the scheduler's
+// OpenRun is Open for a run, whose journal must be in order: an error has an exit code and a hint. The code is 2 where the
+// directory is in use, of another user, written by a newer gpurun or changed; 75 where an earlier start of the scheduler's
 // job holds it for too long; 74 where the system refuses it.
 func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p LockWait) (*Journal, []launcher.Event, error) {
 	j, events, err := Open(dir, shown)
@@ -176,7 +176,10 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
 	}
 	if err == nil {
-		if err = s.claim(dir); err == nil {
+		if err = misplaced(dir, events); err == nil {
+			err = s.claim(dir)
+		}
+		if err == nil {
 			sweep(dir)
 			sweepAround(s.Root)
 			return j, events, nil
@@ -198,6 +201,15 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
 	return nil, nil, launcher.RunDirError(dir, err)
+}
+
+// misplaced is the first event of a journal that is out of order.
+func misplaced(dir string, events []launcher.Event) error {
+	var wrong *launcher.JournalFault
+	if !errors.As(launcher.CheckOrder(events), &wrong) {
+		return nil
+	}
+	return &Unreadable{Path: filepath.Join(dir, File), Line: wrong.Event + 1, Err: wrong.Err}
 }
 
 // heldByEarlierStart reports whether an earlier start of this scheduler's job holds a run directory.

@@ -382,7 +382,7 @@ func TestStressCuts(t *testing.T) {
 			t.Fatal(err)
 		}
 		events, err := Read(filepath.Dir(path))
-		if err != nil || len(events) != bytes.Count(text[:cut], []byte("\n")) {
+		if err = errors.Join(err, launcher.CheckOrder(events)); err != nil || len(events) != bytes.Count(text[:cut], []byte("\n")) {
 			t.Fatalf("cut at %d: %d events, %v", cut, len(events), err)
 		}
 		if cut == 0 || text[cut-1] == '\n' || chance.IntN(200) == 0 {

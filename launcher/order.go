@@ -8,13 +8,26 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// checkOrder reports the first event that is out of order, or has impossible values. A killed gpurun leaves
-// events in order, even if an attempt has no end, or no decision, or a decision no verdict.
-func checkOrder(events []Event) error {
+// A JournalFault is an event that is out of order in a journal, or that has impossible values: someone
+// changed the journal, or a part of it is lost.
+type JournalFault struct {
+	Event int // its index, from 0
+	Err   error
+}
+
+func (m *JournalFault) Error() string { return fmt.Sprintf("event %d: %v", m.Event+1, m.Err) }
+
+// Unwrap returns the reason.
+func (m *JournalFault) Unwrap() error { return m.Err }
+
+// CheckOrder reports the first event that is out of order, or has impossible values, as a *JournalFault. A
+// killed gpurun leaves events in order, even if an attempt has no end, or no decision, or a decision no
+// verdict.
+func CheckOrder(events []Event) error {
 	var o order
 	for i, e := range events {
 		if err := o.take(e); err != nil {
-			return fmt.Errorf("event %d: %w", i, err)
+			return &JournalFault{Event: i, Err: err}
 		}
 	}
 	return nil
