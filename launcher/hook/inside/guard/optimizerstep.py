@@ -15,6 +15,7 @@ from ..observe import optimizers, repeats
 from ..remedies import states
 
 PHASE = "optimizer"
+ORDERED, SHORT = "ordered", "short"  # why an optimizer steps in parts from its first step on
 OPTIM = os.path.dirname(sys.modules["torch.optim.optimizer"].__file__) + os.sep
 
 ROOM = 4  # an optimizer is looked at before each step where its temporary tensors would not fit so many times
@@ -100,8 +101,11 @@ def first(optimizer, plain, own, args, kwargs):
         with torch.enable_grad():
             loss = wall.inner(own, closure)
     before = wall.alone(Before)(optimizer)
-    if before is not None and wall.alone(ahead)(optimizer, before):
+    how = wall.alone(ahead)(optimizer, before) if before is not None else ""
+    if how:
         states.offloaded[id(optimizer)].step(own, (), {})
+        if how == SHORT:
+            wall.alone(foreseen)(optimizer)
         return over(own, optimizer, loss)
     try:
         output = own(optimizer) if closure is None else wall.inner(own, plain, optimizer)
@@ -135,23 +139,30 @@ def watches(own, optimizer, args, kwargs):
         if leaves():
             states.leave(optimizer, states.bytes_home(optimizer))
         output = states.offloaded[id(optimizer)].step(own, args, kwargs)
-        repeats.entry(PHASE, "", 0.0)
+        wall.alone(foreseen)(optimizer)
         return output
     return own(optimizer, *args, **kwargs)
 
 
 def ahead(optimizer, before):
-    """Have an optimizer step in parts from its first step on where that is ordered, or memory is short. Return whether it does."""
-    if states.ordered["on"] and not states.leave(optimizer, before.spare()):
-        return True
-    if id(optimizer) in states.offloaded:
-        return True
+    """Have an optimizer step in parts from its first step on where that is ordered, or memory is short. Return which of
+    them it is, "" for neither."""
+    if states.ordered["on"] and not states.leave(optimizer, before.spare()) or id(optimizer) in states.offloaded:
+        return ORDERED
     if not short(optimizer) or states.begin(optimizer):
-        return False
+        return ""
     if leaves():
         states.leave(optimizer, before.spare())
-    repeats.entry(PHASE, "", 0.0)
-    return True
+    return SHORT
+
+
+def foreseen(optimizer):
+    """Report a step that was done in parts since memory was short, and whether states have left."""
+    if states.left(optimizer):
+        states.announce()
+        repeats.entry(PHASE, states.NAME, 0.0, elements=1, longest=1)
+    else:
+        repeats.entry(PHASE, "", 0.0)
 
 
 def later(own, plain, optimizer, failure):
