@@ -220,8 +220,8 @@ func Arm(to []ArmedRemedy, ranks []InPlace) []ArmedRemedy {
 func blocksNeeded(ranks []InPlace) (most int, known bool) {
 	kept := map[int]bool{}
 	for _, r := range ranks {
-		if r.Remedy == RemedyCheckpointing {
-			kept[r.Rank] = kept[r.Rank]
+		if _, seen := kept[r.Rank]; !seen && r.Remedy == RemedyCheckpointing {
+			kept[r.Rank] = false
 		}
 		if k := r.Kept(); k != nil && k.Blocks > 0 {
 			kept[r.Rank], most = true, max(most, k.Recomputed)

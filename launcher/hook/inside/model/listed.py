@@ -40,12 +40,14 @@ def kept(look: typing.Any) -> typing.Any:
     return ask
 
 
+NONE = object()
 NAMES = "modules", "named_modules", "parameters", "named_parameters", "buffers", "named_buffers", "_named_members"
 
 
-def are_plain(kinds):
-    """Return whether classes list what their modules have as PyTorch's own do: then it is listed here, which is faster."""
-    return all(getattr(kind, name, None) is getattr(torch.nn.Module, name, None) for kind in kinds for name in NAMES)
+def is_plain(kind):
+    """Return whether a class lists what its modules have as PyTorch's own do: then it is listed here, which is faster."""
+    plain = torch.nn.Module
+    return all(getattr(kind, name, None) is getattr(plain, name, NONE) for name in NAMES)
 
 
 @kept
@@ -55,21 +57,23 @@ def modules(root):
     while todo:
         module = todo.pop()
         if module is not None and id(module) not in found:
+            if not is_plain(type(module)):
+                return list(root.modules())
             found[id(module)] = module
             todo += reversed(list(module._modules.values()))
-    return list(found.values()) if are_plain(set(map(type, found.values()))) else list(root.modules())
+    return list(found.values())
 
 
 @kept
 def parameters(root):
     """Return a model's parameters in the order of root.parameters()."""
-    return members(root, "_parameters") if are_plain([type(root)]) else list(root.parameters())
+    return members(root, "_parameters") if is_plain(type(root)) else list(root.parameters())
 
 
 @kept
 def buffers(root):
     """Return a model's buffers in the order of root.buffers()."""
-    return members(root, "_buffers") if are_plain([type(root)]) else list(root.buffers())
+    return members(root, "_buffers") if is_plain(type(root)) else list(root.buffers())
 
 
 def members(root, name):

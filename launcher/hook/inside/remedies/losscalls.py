@@ -106,8 +106,10 @@ def refusal(root, value=None):
 
 def replaced(torch):
     """Return the owner of a cross_entropy that replaces PyTorch's, "" for PyTorch's own."""
-    functional = torch.nn.functional
+    functional = getattr(torch.nn, "functional", None)
     own = getattr(functional, "cross_entropy", None)
+    if own is None:
+        return "this PyTorch, which has no cross_entropy"
     if getattr(getattr(own, "__code__", None), "co_filename", "") != functional.__file__:
         return str(getattr(own, "__module__", None) or type(own).__module__)
     called = getattr(torch._C._nn, "cross_entropy_loss", None)

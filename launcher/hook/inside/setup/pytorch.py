@@ -1,5 +1,6 @@
 # What begins when torch is imported, and how the parts of the hook are joined: what lower parts call in upper ones. The
 # parts that are imported here are read ahead.
+import contextlib
 import functools
 import importlib
 import sys
@@ -41,8 +42,8 @@ def arrived(name, module):
     late(sys.modules["torch.optim.optimizer"].Optimizer, "__init__", steps)
     wall.alone(lambda: scratch.arrived(module))()
     wall.alone(lambda: losscalls.before_root(module))()
-    if evaluation.wanted():
-        root.evaluate(evaluation.call)
+    if process.orders().get("hooks") and "split" in ((process.orders().get("in_place") or {}).get("rungs") or ()):
+        root.evaluate(lambda *call: evaluation.call(*call))  # it is read where a model is called without gradients
     if process.orders().get("stalls"):
         wall.alone(lambda: stacks.arm(process.orders()["stalls"]))()
     if process.orders().get("record"):
@@ -85,5 +86,6 @@ def ahead():
                 hasattr(part, "read")  # to look for any name has a part run
             except Exception:
                 pass  # it fails once more where it is needed, and is reported there
-    importlib.import_module("torch.utils.checkpoint")  # which the first call looks into
     session.current.when_stepped.append(pressure.stepped)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("torch.utils.checkpoint")  # which the first call looks into
