@@ -22,9 +22,8 @@ class Masked:
         return self.compiled[name, at]
 
     def suspect(self, text):
-        """Return whether a text has a word that every name of a secret has."""
-        small = text.lower()
-        return any([hint in small for hint in self.own["hints"]])
+        """Return whether a text in small letters has a word that every name of a secret has."""
+        return any([hint in text for hint in self.own["hints"]])
 
     def copy(self, value):
         """Return a report without secrets."""
@@ -36,7 +35,7 @@ class Masked:
 
     def member(self, key, value):
         plain = isinstance(value, (type(""), int)) and not isinstance(value, bool)
-        named = plain and isinstance(key, type("")) and self.suspect(key) and self.pattern("name").search(key)
+        named = plain and isinstance(key, type("")) and self.suspect(key.lower()) and self.pattern("name").search(key)
         return self.mask if named and not self.harmless(str(value)) else self.copy(value)
 
     def text(self, text):

@@ -10,7 +10,6 @@ listeners: list = []  # each with begin(args, kwargs), end(output), failed(), as
 methods: dict = {"begin": [], "end": [], "failed": []}  # by name, those of the listeners; other lists where one leaves
 state: dict = {}
 usual: dict = {}  # by position or name, the shapes of the latest call that was looked at
-NOTHING = object()
 PLAIN = frozenset((type(None), bool, int, float, str))  # types of arguments that are no batch
 
 
@@ -29,7 +28,7 @@ def called(root, plain, args, kwargs):
     here = session.current
     if state["compiling"]() or here.repeating or here.asked or not listeners and here.call is None or os.getpid() != state["pid"]:
         return plain(root, *args, **kwargs)
-    if here.quiet and root.training and state["enabled"]() and is_usual(args, kwargs):
+    if here.quiet and root.training and state["enabled"]() and len(args) + len(kwargs) == len(usual) and have_shapes(usual, args, kwargs):
         try:
             output = plain(root, *args, **kwargs)
         except BaseException as e:
@@ -44,14 +43,11 @@ def called(root, plain, args, kwargs):
     return run(plain, root, args, kwargs)
 
 
-def is_usual(args, kwargs):
-    """Return whether the shapes of a call's arguments are those of the latest call that was looked at."""
-    shapes = usual
-    if len(args) + len(kwargs) != len(shapes):
-        return False
+def have_shapes(shapes, args, kwargs):
+    """Return quickly whether the arguments of a call are tensors of these shapes, by position or name, or numbers and the like."""
     for name, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
         shape = getattr(value, "shape", None)
-        if shapes.get(name, NOTHING) != shape or shape is None and type(value) not in PLAIN:
+        if shapes.get(name) != shape or shape is None and type(value) not in PLAIN:
             return False
     return True
 

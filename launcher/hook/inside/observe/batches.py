@@ -19,8 +19,6 @@ WAITING = 64  # masks and labels that were drawn before the call that they are f
 CLOSELY = 100  # calls until which the contents of every batch are looked at
 PAUSE = 0.05  # seconds from then on between two that are
 
-PLAIN = frozenset((type(None), bool, int, float, str))  # types of arguments that are no batch
-
 state: dict = {}
 
 
@@ -41,20 +39,11 @@ class Batches:
             del self.drawn[:]
             return
         self.calls += 1
-        if self.calls > LOOKS and not self.drawn and self.same(args, kwargs):
+        if self.calls > LOOKS and not self.drawn and rootcalls.have_shapes(self.shapes, args, kwargs):
             if self.maybe:
                 self.latest = [(key, weakref.ref(args[key] if type(key) is int else kwargs[key])) for key in self.maybe]
             return
         guarded(self, args, kwargs)
-
-    def same(self, args, kwargs):
-        """Return quickly whether the arguments are tensors of the shapes that are known, or numbers and the like."""
-        shapes = self.shapes
-        for name, value in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
-            shape = getattr(value, "shape", None)
-            if shapes.get(name) != shape or shape is None and type(value) not in PLAIN:
-                return False
-        return True
 
     def look(self, args, kwargs):
         given: dict = dict(enumerate(args))
