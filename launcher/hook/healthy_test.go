@@ -65,6 +65,41 @@ func printed(out string) string {
 }
 
 // What the hook adds to a healthy job, in processor time. Jobs with the hook and without it take turns.
+// What the job's functions hold in the first step is given back when they return: no frame is kept until Python looks for
+// garbage.
+func TestFirstStepIsLetGo(t *testing.T) {
+	needs(t)
+	r := newTrial(t)
+	r.orders = *inPlaceOrders()
+	out, errs, code := r.run(t, `
+import gc
+import weakref
+
+import torch
+from torch import nn
+
+held = []
+
+
+def step(model, optimizer):
+    x = torch.ones(2, 4)
+    held.append(weakref.ref(x))
+    nn.functional.cross_entropy(model(x), torch.zeros(2, dtype=torch.long)).backward()
+    optimizer.step()
+
+
+model = nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(model.parameters())
+gc.disable()
+for _ in range(3):
+    step(model, optimizer)
+print("held", sum(each() is not None for each in held))
+`)
+	if code != 0 || !strings.Contains(out, "held 0") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}
+
 // A step of a job in which nothing goes wrong calls few of the hook's functions: each takes a microsecond or two.
 func TestHealthyStepCallsFewFunctions(t *testing.T) {
 	python := needs(t)

@@ -199,9 +199,10 @@ def done():
 
 def looking():
     """Return whether another thread goes through the finders."""
-    mine = _thread.get_ident()
-    for thread, frame in sys._current_frames().items():
-        while thread != mine and frame is not None:
+    frames = sys._current_frames()
+    del frames[_thread.get_ident()]  # no name may refer to it: it would hold itself, and with it what its callers hold
+    for frame in frames.values():
+        while frame is not None:
             if frame.f_code.co_name == "_find_spec" and "importlib" in frame.f_code.co_filename:
                 return True
             frame = frame.f_back
