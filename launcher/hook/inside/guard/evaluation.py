@@ -3,18 +3,12 @@
 import typing
 import weakref
 
-from ..base import process, ranout, wall
+from ..base import ranout, wall
 from ..model import blocks, exclusions, listed
 from ..remedies import split
 from . import inplace
 
 guards: typing.Any = weakref.WeakKeyDictionary()  # by module, the guard of one that ran out of memory
-
-
-def wanted():
-    """Return whether gpurun's orders permit it."""
-    orders = process.orders()
-    return bool(orders.get("hooks")) and split.InParts.name in ((orders.get("in_place") or {}).get("rungs") or ())
 
 
 def call(plain, module, args, kwargs):
