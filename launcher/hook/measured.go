@@ -15,7 +15,7 @@ func parseMeasured(text []byte) (m memory.Measurement, ok bool) {
 	if json.Unmarshal(text, &m) != nil || m.PID <= 0 {
 		return memory.Measurement{}, false
 	}
-	m.Plan, m.Rank, m.Outside, m.Doubt = memory.RankPlan{}, 0, 0, 0 // the caller knows them
+	m.Plan, m.Rank, m.Outside = memory.RankPlan{}, 0, 0 // the caller knows them
 	if !slices.Contains(phasesOfFailure, m.Failed) {
 		m.Failed, m.Allocated, m.Requested = "", 0, 0
 	}

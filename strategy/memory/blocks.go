@@ -44,7 +44,7 @@ func (f *Predictor) source(mode RankPlan) (source, bool) {
 			continue
 		}
 		s := f.translate(g, mode)
-		if s.more += g.prior; !found || s.more < best.more {
+		if !found || s.more < best.more {
 			best, found = s, true
 		}
 	}
@@ -447,7 +447,7 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 			continue
 		}
 		s := f.translate(g, mode)
-		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame) + g.prior}
+		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame)}
 		l.input, l.most = l.each, l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}

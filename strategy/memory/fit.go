@@ -135,16 +135,13 @@ func (f *Predictor) read(s Measurement) {
 	if s.Batch == 0 {
 		s.Batch = s.Plan.MicroBatch
 	}
-	if s.Start > 0 && s.Doubt == 0 {
+	if s.Start > 0 {
 		f.base = max(f.base, f.unexplained(s))
 	}
 	// Parts of a batch hold nothing for a backward until it comes to them: their marks show no
 	// activations.
 	if sight, ok := f.sight(s); ok && s.Plan.ForwardParts < 2 {
 		f.sights = append(f.sights, sight)
-	}
-	if s.Doubt > 0 {
-		return
 	}
 	if a, ok := f.anchor(s); ok {
 		f.anchors = append(f.anchors, a)

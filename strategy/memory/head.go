@@ -198,7 +198,7 @@ func (f *Predictor) sameMode(s *modePeaks) {
 		for i := range s.windows {
 			s.windows[i].held *= scale
 		}
-		s.blocks, s.blocksMore, s.evidence = held, f.margin(marginSame)+g.prior, "same mode"
+		s.blocks, s.blocksMore, s.evidence = held, f.margin(marginSame), "same mode"
 		s.headMore = s.blocksMore
 		return
 	}

@@ -95,10 +95,6 @@ type Measurement struct {
 
 	// Launch are the host's times to launch the kernels of a call.
 	Launch Launch `json:"launch,omitzero"`
-
-	// Doubt is the fraction by which its bytes may be off here, if it was measured under other
-	// conditions: with another minor version of PyTorch.
-	Doubt float64 `json:"doubt,omitempty"`
 }
 
 // A RanOut is an error of memory after which the process did the step again: the same as in a Measurement of a

@@ -29,7 +29,7 @@ type sight struct {
 	stateless              bool
 	foreach, optimizerSeen bool
 	class                  string // the optimizer's
-	micro, prior           float64
+	micro                  float64
 	// evaluation is a call's bytes for a sample without gradients.
 	evaluation float64
 }
@@ -63,7 +63,7 @@ func (s sight) rank() float64 {
 	if s.temporarySeen {
 		r += 1000
 	}
-	return r - 10000*s.prior + math.Min(s.micro, 1000)/1000
+	return r + math.Min(s.micro, 1000)/1000
 }
 
 // longestOf is the number of elements of the longest input for each sample.
@@ -92,7 +92,7 @@ func (f *Predictor) stretch(m Measurement) float64 {
 
 // sight reads a measurement; false if it shows nothing about activations.
 func (f *Predictor) sight(m Measurement) (sight, bool) {
-	s := sight{plan: m.Plan, micro: float64(m.Batch), prior: m.Doubt}
+	s := sight{plan: m.Plan, micro: float64(m.Batch)}
 	s.plan.Compute = computeOf(m)
 	if m.Optimizer != "" {
 		s.optimizerSeen, s.foreach, s.class = true, m.Foreach, m.Optimizer

@@ -191,7 +191,7 @@ func (f *Predictor) heldOutside(p RankPlan) float64 {
 
 // learnOutside reads the driver's report about a process.
 func (f *Predictor) learnOutside(s Measurement) {
-	if s.Doubt > 0 || s.Outside <= 0 {
+	if s.Outside <= 0 {
 		return
 	}
 	f.outside = math.Max(f.outside, float64(s.Outside))
