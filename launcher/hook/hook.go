@@ -35,8 +35,8 @@
 //	          optimizerstep.py does so with the optimizer's step, beforeloss.py with a forward before a large loss;
 //	          pressure.py tries a remedy where the allocator retries in step after step; questions.py asks a process that ends
 //	remedies  recomputation, parts of the batch or of the loss, host memory, attention, precision, a file for each:
-//	          rungs.py lists them, remedy.py says what one for a call that ran out of memory is asked; states.py, visits.py
-//	          and hosttensors.py keep the optimizer's states in host memory
+//	          rungs.py lists them; remedy.py is the base class of those for a call that ran out of memory; states.py,
+//	          visits.py and hosttensors.py keep the optimizer's states in host memory
 //	observe   calls.py and the frameworks' files: settings, and orders that change an argument in the job's code;
 //	          loaders.py, batches.py, backward.py, loss.py and lossgraph.py: batches, and the scale of the loss;
 //	          memory.py, steps.py, pace.py, snapshot.py: memory.json, the file steps, a rank's own share, the allocator

@@ -23,7 +23,7 @@ def is_one(value):
     words = text(value)
     return isinstance(value, RuntimeError) and (
         "CUDA out of memory" in words or "HIP out of memory" in words or "DefaultCPUAllocator: can't allocate memory" in words or
-        "DefaultCPUAllocator: not enough memory" in words or words == "std::bad_alloc")  # of C++, for a few bytes
+        "DefaultCPUAllocator: not enough memory" in words or words == "std::bad_alloc")  # raised by C++ for small requests
 
 
 def text(value):
