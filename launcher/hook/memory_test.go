@@ -220,8 +220,10 @@ func TestLongerInputIsMeasured(t *testing.T) {
 	if held := m.Longer.Forward - m.First.Forward; !near(held, 4*8*8*mib) {
 		t.Errorf("a longer forward holds %d MiB more", held/mib)
 	}
-	if m := measure(t, "quiet_longer", false); m.Longer.Longest != 5<<20 || m.Longer.Forward == 0 || m.Longer.After == 0 {
-		t.Errorf("after steps that are only counted: %+v", m.Longer)
+	for _, way := range []string{"quiet_longer", "quiet_longer_than_all"} {
+		if m := measure(t, way, false); m.Longer.Longest != 5<<20 || m.Longer.Forward == 0 || m.Longer.After == 0 {
+			t.Errorf("%s, after steps that are only counted: %+v", way, m.Longer)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ ones in microseconds, and how many functions of gpurun's hook a later step calls
 A later step is one of the fastest tenth, so that other processes disturb it as little as possible.
 Usage: healthy_cost.py MODEL
 """
+import itertools
 import json
 import statistics
 import sys
@@ -82,16 +83,28 @@ class LSTM(nn.Module):
         return self.head(self.rnn(self.embed(x))[0][:, -1])
 
 
+class Padded(nn.Module):
+    """Its batches are dictionaries, whose tensors have another length in each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(WORDS, WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, batch):
+        return self.head(self.embed(batch["ids"]).mean(1))
+
+
 def main(name):
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    model = {"gpt": GPT, "resnet": ResNet, "lstm": LSTM, "linear": lambda: nn.Linear(8, WORDS)}[name]()
+    model = {"gpt": GPT, "resnet": ResNet, "lstm": LSTM, "padded": Padded, "linear": lambda: nn.Linear(8, WORDS)}[name]()
     x = {"resnet": torch.randn(2, 3, 8, 8), "linear": torch.randn(2, 8)}.get(name, torch.randint(WORDS, (2, 8)))
     y = torch.randint(WORDS, (2,))
+    batches = itertools.cycle([{"ids": x[:, :length]} for length in (7, 8, 5, 3, 6)] if name == "padded" else [x])
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step():
-        loss = F.cross_entropy(model(x), y)
+        loss = F.cross_entropy(model(next(batches)), y)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -189,6 +189,14 @@ def quiet_longer():
     several(net, 1, 5, 1)
 
 
+def quiet_longer_than_all():
+    """Batches of two lengths, which are both only counted in the end, and a longer one."""
+    limit(200)
+    net, batches = Deep(1), [samples(1), samples(2)]
+    train(net, batches * 30)
+    several(net, 2, 5, 1)
+
+
 def catches():
     net = Deep()
     batches = [samples(8), samples(1), samples(1)]

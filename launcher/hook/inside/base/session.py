@@ -32,7 +32,7 @@ class Session:
         self.when_opening: list = []  # before the first optimizer step
         self.when_quiet: list = []  # with nothing, after a step: each returns whether its part needs no look at the next steps
         self.when_repeated: list = []  # with the entry of the report, where a pass was done in another way
-        self.when_stepped: list = []  # with the number of each optimizer step, after it
+        self.when_stepped: list = []  # with the number of an optimizer step that is looked at, after it
         self.when_backpropagated: list = []  # where the first backward pass begins
 
 

@@ -103,7 +103,8 @@ class Guard:
     def install(self):
         """Have the backward passes of this process come here, and hooks on tensors noticed."""
         torch = self.torch
-        engine = self.engine = torch.autograd.backward
+        engine, missed = torch.autograd.backward, wall.alone(self.missed)
+        self.engine = engine
         self.undo = [rootstate.watch_attributes(torch)]
 
         @functools.wraps(engine)
@@ -112,7 +113,11 @@ class Guard:
             if grad_variables is not None:
                 more["grad_variables"] = grad_variables
             if session.current.quiet:
-                return self.unguarded(tensors, grad_tensors, more, self.engine)
+                try:
+                    return self.engine(tensors, grad_tensors, **more)
+                except BaseException as e:
+                    missed(e)
+                    raise
             return wall.call(self.engine, self.backward, wall.ALL, tensors, grad_tensors, **more)
 
         torch.autograd.backward = backward
@@ -576,9 +581,13 @@ class Guard:
         try:
             engine(tensors, grads, **more)
         except BaseException as e:
-            if self.why and not self.busy and ranout.is_one(e):
-                repeats.refused("backward", self.why)
+            self.missed(e)
             raise
+
+    def missed(self, error):
+        """Note that memory ran out in a backward pass that cannot be repeated."""
+        if self.why and not self.busy and ranout.is_one(error):
+            repeats.refused("backward", self.why)
 
     def gradients(self):
         """Return which tensor each parameter's gradient is, and its version, None for none; None where they cannot be read."""

@@ -12,7 +12,8 @@ MANY = 5  # retries in them
 WINDOWS = 2  # with many retries, one after the other
 FASTER = 0.97  # of the time that a step took before
 
-state: dict = {"began": 0.0, "n": 0, "retries": 0, "times": []}
+# retries: those until the present window began; seen: those when quiet() was asked last.
+state: dict = {"began": 0.0, "n": 0, "retries": 0, "seen": 0, "times": []}
 
 
 class Watch:
@@ -41,12 +42,12 @@ class Watch:
 
 @process.guarded
 def stepped(n):
-    """Comes after each optimizer step."""
+    """Comes after each optimizer step that is looked at."""
     if "over" in state:
         return
     now = time.monotonic()
     if n > state["n"] + 1:
-        state["times"] = []
+        state.update(times=[], retries=memory.meter().now()[4])
     elif state["began"]:
         state["times"].append(now - state["began"])
     state.update(began=now, n=n)
@@ -60,6 +61,15 @@ def stepped(n):
     times, state["times"] = sorted(state["times"]), []
     if n > WINDOW and times:  # the first steps fill the cache
         looked(state.setdefault("watch", Watch()), n, grown, times[len(times) // 2])
+
+
+@process.guarded
+def quiet():
+    """Return whether the next steps need not be looked at: there were few retries lately, and nothing is tried."""
+    if "over" in state:
+        return True
+    before, state["seen"] = state["seen"], memory.meter().now()[4]
+    return state["seen"] - before < MANY and ("watch" not in state or state["watch"].phase == "watching")
 
 
 def looked(watch, n, grown, seconds):

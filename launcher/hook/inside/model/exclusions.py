@@ -32,21 +32,26 @@ def compiling():
         return False
 
 
+def compiles(torch):
+    """Return a function that reports whether torch.compile records the call that is under way."""
+    found = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    if found is None:  # before 2.1; before 2.0 there is nothing that compiles
+        found = compiling if hasattr(torch, "compile") else bool
+    return found
+
+
 def recording(torch):
     """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the hook then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
-    compiles = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    if compiles is None:  # before 2.1; before 2.0 there is nothing that compiles
-        compiles = compiling if hasattr(torch, "compile") else bool
-    tracing = getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
+    compiled, tracing = compiles(torch), getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
     cuda = torch.cuda
     if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
-        return lambda: compiles() or tracing() is not None
+        return lambda: compiled() or tracing() is not None
     used: list = []
 
     def busy():
-        if compiles() or tracing() is not None:
+        if compiled() or tracing() is not None:
             return True
         if not used:  # only where CUDA is in use: the query itself would initialise it
             if not cuda.is_initialized():

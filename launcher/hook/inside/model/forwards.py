@@ -88,8 +88,10 @@ def layer(kind):
     return table, forward, own
 
 
-def call(module, run):
-    """Lets run(module, call, args, kwargs) make each call of a module, for as long as it is."""
+def call(module, run, quickly=None):
+    """Lets run(module, call, args, kwargs) make each call of a module, for as long as it is.
+
+    quickly(run) returns what decides whether a call needs that. No wall is between it and the job."""
     kind = type(module)
     table, original = Table(), kind.__dict__.get("__call__")
     base = next(c for c in kind.__mro__ if "__call__" in c.__dict__)
@@ -105,7 +107,8 @@ def call(module, run):
 
     plain = kind.__call__
     wrapping.placed(kind, "__call__", functools.wraps(plain)(types.FunctionType(__call__.__code__, plain.__globals__, closure=__call__.__closure__)))
-    add(table, module, wall.passes(run))
+    run = wall.passes(run)
+    add(table, module, quickly(run) if quickly else run)
 
 
 STATES: dict = {}  # by class: the modules whose copies have other attributes

@@ -429,6 +429,8 @@ def alike(one, other):
     if type(one) is not type(other):
         return False
     if isinstance(one, (tuple, list)):
+        if one and type(one[0]) is int and set(map(type, one)) == {int}:  # such as the state of Python's random numbers
+            return one == other
         return len(one) == len(other) and (one is other or all(map(alike, one, other)))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(alike(v, other[k]) for k, v in one.items())

@@ -25,6 +25,8 @@ state: dict = {}
 class Batches:
     """Listens to the root's calls, and keeps batches until they are trained with."""
 
+    equal = True
+
     def __init__(self, torch):
         self.torch, self.enabled, self.root = torch, torch.is_grad_enabled, None
         self.drawn, self.shapes, self.counted, self.calls, self.ignored, self.rows = [], {}, {}, 0, {-100}, 0

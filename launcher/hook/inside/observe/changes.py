@@ -33,7 +33,7 @@ class Changes:
         self.before, self.optimizers, self.offset, self.since_step = None, [], 0, False
         self.pid = os.getpid()
         self.parameters, self.buffers = list(listed.parameters(root)), list(listed.buffers(root))
-        self.deep, self.held, self.reported, self.written = bool(process.orders().get("batch")), [], None, 0.0
+        self.deep, self.held, self.reported, self.written = bool(process.orders().get("batch")), [], {}, 0.0
         self.content = self.deep and not exclusions.is_shared_out(root)
         self.sample = len(self.parameters) + len(self.buffers) if self.deep else SAMPLE
         self.earlier = process.orders().get("changes") or {}
@@ -125,7 +125,7 @@ class Changes:
     # What is reported.
 
     def report(self, over=False):
-        now, rounded = time.monotonic(), self.steps & (self.steps - 1) == 0
+        now, rounded = time.monotonic(), self.steps > 1 and self.steps & (self.steps - 1) == 0
         if self.steps > 8 and now - self.written < PAUSE and not rounded and not over:
             return
         self.written = now

@@ -104,7 +104,7 @@ def arm(memory):
     root = memory.root() if memory is not None and not memory.compiled else None
     model = inner(root) if root is not None else None
     if model is not None and not isinstance(model, sys.modules["torch"].jit.ScriptModule):
-        forwards.call(model, called)
+        forwards.call(model, called, unless_measured)
 
 
 def inner(root):
@@ -120,9 +120,20 @@ def inner(root):
     return None
 
 
+def unless_measured(follow):
+    """Return what makes the calls of the model: those of steps that are not measured go straight to it."""
+    def call(model, plain, args, kwargs):
+        pace = state.get("pace")
+        if pace is None or pace.timing is None:
+            return plain(model, *args, **kwargs)
+        return follow(model, plain, args, kwargs)
+
+    return call
+
+
 def called(model, plain, args, kwargs):
-    pace = state.get("pace")
-    if pace is None or pace.timing is None or not model.training or not sys.modules["torch"].is_grad_enabled() or state["compiling"]():
+    pace = state["pace"]
+    if not model.training or not sys.modules["torch"].is_grad_enabled() or state["compiling"]():
         return plain(model, *args, **kwargs)
     return pace.calls(plain, model, args, kwargs)
 

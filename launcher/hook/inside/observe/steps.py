@@ -25,10 +25,11 @@ def arm(torch):
     session.current.trains = True  # who makes an optimizer does
     rank.note(process.start["told"]["GPURUN_PROBE_FILE"], "trains")
     module = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name for it
-    handles["compiling"] = exclusions.recording(torch)
+    handles.update(compiling=exclusions.recording(torch), compiles=exclusions.compiles(torch))
+    os.register_at_fork(after_in_child=forked)
     if hasattr(module, "register_optimizer_step_post_hook"):
-        handles["pre"] = module.register_optimizer_step_pre_hook(wall.alone(before))
-        handles["post"] = module.register_optimizer_step_post_hook(wall.alone(after))
+        handles["pre"] = module.register_optimizer_step_pre_hook(before)
+        handles["post"] = module.register_optimizer_step_post_hook(after)
     session.current.when_phase_changes.append(phase)
     session.current.when_measured.append(listen)
     watch_classes(module.Optimizer)
@@ -96,7 +97,7 @@ def wrap(kind):
     if getattr(plain, "gpurun", False):
         return
     # Where the class is pickled by value, none of the probe goes along: see forwards.py.
-    hooks = forwards.Table(before=wall.alone(before), after=wall.alone(after))
+    hooks = forwards.Table(before=before, after=after)
 
     def step(*args, **kwargs):
         if not hooks:
@@ -145,11 +146,22 @@ def renew():
     count.clear()
 
 
+def forked():
+    """Runs in each fork: its steps are not those that are counted."""
+    session.current.quiet = 0
+
+
 def before(optimizer, args, kwargs):
+    """Runs before each step. torch.compile watches all that is read before it is asked."""
+    return None if handles["compiles"]() or session.current.quiet else looks(optimizer, args, kwargs)
+
+
+@wall.alone
+def looks(optimizer, args, kwargs):
     """Runs before each step, until the measuring is over. A step with a closure calls the
     model itself, and so its beginning is after the closure: gives the arguments with
     another one then."""
-    if handles["compiling"]() or session.current.quiet:
+    if handles["compiling"]():
         return None
     changes.before(optimizer)
     if "over" not in clock or memory.armed():
@@ -226,7 +238,7 @@ def made_of(calls, each, optimizers):
 def listen():
     """Observes the beginning of the next step, too."""
     if "pre" not in handles and "post" in handles:
-        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(wall.alone(before))
+        handles["pre"] = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook(before)
 
 
 def opening(optimizer):
@@ -261,17 +273,12 @@ def look(optimizer):
 
 def after(optimizer, args, kwargs):
     """Runs after each step."""
-    if handles["compiling"]() or os.getpid() != clock["pid"]:
+    if handles["compiles"]():
         return
     here = session.current
     quiet = here.quiet
-    if quiet <= 1:
-        changes.after(optimizer)
-    if not quiet:
-        memory.after(optimizer)
-    # Not before: while PyTorch goes through its hooks, none of them can be removed.
-    if "over" in clock and "pre" in handles and not memory.armed() and not changes.active():
-        handles.pop("pre").remove()
+    if quiet <= 1 and not follows(optimizer, quiet):
+        return
     try:
         key = id(optimizer)
         n = count[key] = count.get(key, 0) + 1
@@ -279,10 +286,6 @@ def after(optimizer, args, kwargs):
             return
         turned, here.phase = here.phase != "train", "train"
         here.steps, clock["at"] = n, time.time()
-        for each in here.when_stepped:
-            each(n)
-        if snapshot.state["busy"]:
-            snapshot.stepped(n)
         if pace.state:
             pace.tell("step")
         now = time.monotonic()
@@ -298,11 +301,30 @@ def after(optimizer, args, kwargs):
         pass  # the folder is gone, or full: the job is not to know
     except Exception as e:
         clock["pid"] = 0  # never again
+        here.quiet = 0
         wall.failed(e)
+
+
+@wall.alone
+def follows(optimizer, quiet):
+    """Looks at a step that has ended, and returns whether it counts."""
+    if handles["compiling"]() or os.getpid() != clock["pid"]:
+        return False
+    changes.after(optimizer)
+    if not quiet:
+        memory.after(optimizer)
+    # Not before: while PyTorch goes through its hooks, none of them can be removed.
+    if "over" in clock and "pre" in handles and not memory.armed() and not changes.active():
+        handles.pop("pre").remove()
+    return True
 
 
 def looked(n, quiet):
     """Runs after a step that was looked at, or is the last one that was only counted, quiet."""
+    for each in session.current.when_stepped:
+        each(n)
+    if snapshot.state["busy"]:
+        snapshot.stepped(n)
     since = clock.pop("quiet", 0)
     if since:
         memory.looks_again(n - since - (not quiet), not quiet)
@@ -313,7 +335,7 @@ def looked(n, quiet):
 
 def still(n):
     """Return how many of the next steps are only counted."""
-    if n < CLOSELY or "over" not in clock or not all(each() for each in session.current.when_quiet):
+    if n < CLOSELY or "over" not in clock or snapshot.state["busy"] or not all(each() for each in session.current.when_quiet):
         return 0
     return EACH - 1 if batches.quiet() and memory.quiet() and changes.quiet() else 0
 

@@ -21,7 +21,7 @@ NEEDS = 3  # times the logits' bytes in fp32: what PyTorch's own needs, with its
 WITHOUT = 2  # the same without gradients: the logits in fp32, where autocast converts them, and their log-softmax
 UNSEEN = "no call of cross_entropy had large logits"
 
-# plain: PyTorch's function, while another is in front; usual: the elements of the latest logits; least: the elements of the smallest logits that
+# plain: PyTorch's function, while another is in front; usual: the elements of the largest logits; least: the elements of the smallest logits that
 # are computed in parts in place, None where that is not permitted; allowed: the bytes that the
 # process may have, 0 where that is not known.
 state: dict = {"largest": 0, "usual": 0, "on": False, "tell": None, "least": None, "allowed": 0}
@@ -174,7 +174,7 @@ def listen(torch):
         if compiling():
             return own(*args)
         seen(losspart.size(args[0]))
-        state["usual"] = min(args[0].numel(), state["least"] or float("inf"))
+        state["usual"] = min(max(args[0].numel(), state["usual"]), state["least"] or float("inf"))
         if (state["on"] or state["least"] is not None) and losspart.works(torch, *args):
             return divided(own, args) if state["on"] else in_place(own, args)
         return own(*args)

@@ -87,5 +87,6 @@ def ahead():
             except Exception:
                 pass  # it fails once more where it is needed, and is reported there
     session.current.when_stepped.append(pressure.stepped)
+    session.current.when_quiet.append(pressure.quiet)
     with contextlib.suppress(ImportError):
         importlib.import_module("torch.utils.checkpoint")  # which the first call looks into
