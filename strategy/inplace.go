@@ -27,10 +27,12 @@ type InPlace struct {
 	Seconds   Seconds `json:"seconds"`              // of all repeats together
 	// Calls with as many elements in their inputs, or with as long a longest dimension, use the
 	// remedy from then on, in Parts where it divides the batch.
-	Elements int64     `json:"elements"`
-	Longest  int64     `json:"longest"`
-	Parts    int       `json:"parts"`
-	At       time.Time `json:"at,omitzero"`
+	Elements int64 `json:"elements"`
+	Longest  int64 `json:"longest"`
+	Parts    int   `json:"parts"`
+	// Allocator is "expandable" where the process has its allocator use expandable segments since; empty: as before.
+	Allocator Value     `json:"allocator,omitempty"`
+	At        time.Time `json:"at,omitzero"`
 	// Trials are the exact ways to do a step that the process tried since, the latest repeat's; nil: none.
 	Trials []Trial `json:"trials,omitempty"`
 }
@@ -76,6 +78,8 @@ type InPlaceOrders struct {
 	Armed      []ArmedRemedy `json:"armed,omitempty"`
 	BeforeLoss bool          `json:"before_loss"`
 	Optimizer  bool          `json:"optimizer"`
+	// Allocator permits to have PyTorch's allocator use expandable segments.
+	Allocator bool `json:"allocator,omitempty"`
 	// Tune permits to try other exact ways in the steps after a repeat, and to keep the fastest.
 	Tune bool `json:"tune,omitempty"`
 }
@@ -148,6 +152,9 @@ func AllowInPlace(p Policy, j Job, history []Attempt, next Plan, accelerator str
 		}
 	}
 	orders.BeforeLoss = len(orders.Remedies) > 0
+	own, known := j.Knobs[Allocator]
+	orders.Allocator = known && own.Absent == "" && next[Allocator] == "default" && accelerator == "cuda" &&
+		!slices.Contains(p.Never, string(RemedyAllocator))
 	for _, a := range ArmedFor(j, history, next) {
 		if slices.Contains(orders.Remedies, a.Remedy) {
 			orders.Armed = append(orders.Armed, a)
@@ -350,6 +357,9 @@ func InPlaceWords(all []InPlace) string {
 			with = append(with, how)
 		}
 	}
+	if slices.ContainsFunc(all, InPlace.expands) {
+		with = append(with, "with expandable segments")
+	}
 	switch {
 	case few < many:
 		with = append(with, fmt.Sprintf("in %d to %d parts", few, many))
@@ -384,6 +394,10 @@ func KeptInPlace(all []InPlace) (kept Plan, words string) {
 			lines = append(lines, "all steps now "+did)
 		}
 	}
+	if slices.ContainsFunc(all, InPlace.expands) {
+		kept = kept.With(Plan{Allocator: "expandable"})
+		lines = append(lines, "all steps now use expandable segments")
+	}
 	words = strings.ReplaceAll(strings.Join(lines, " and "), " and large inputs now ", " and ")
 	return kept, words
 }
@@ -403,6 +417,9 @@ func (r Remedy) inPlaceWords() inPlaceWords {
 func withParts(words string, parts int) string {
 	return strings.ReplaceAll(words, "%d", strconv.Itoa(parts))
 }
+
+// expands reports whether the process's allocator uses expandable segments since.
+func (r InPlace) expands() bool { return r.Allocator == "expandable" }
 
 // failed reports whether memory ran out. In the loss and in the optimizer's step it may have been
 // foreseen.

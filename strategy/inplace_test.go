@@ -331,3 +331,38 @@ func TestRemediesThatFailedInPlaceAreNotRelaunched(t *testing.T) {
 		})
 	}
 }
+
+// The allocator changes in place only where another attempt might have it changed, on CUDA.
+func TestAllocatorInPlace(t *testing.T) {
+	for name, test := range map[string]struct {
+		change      func(*Policy, *Job)
+		next        Plan
+		accelerator string
+		want        bool
+	}{
+		"usual":             {nil, Plan{Allocator: "default"}, "cuda", true},
+		"on already":        {nil, Plan{Allocator: "expandable"}, "cuda", false},
+		"the CPU":           {nil, Plan{Allocator: "default"}, "cpu", false},
+		"the job's own":     {func(_ *Policy, j *Job) { j.Knobs[Allocator] = Range{Absent: "PYTORCH_CUDA_ALLOC_CONF sets it"} }, Plan{Allocator: "default"}, "cuda", false},
+		"never":             {func(p *Policy, _ *Job) { p.Never = []string{"allocator"} }, Plan{Allocator: "default"}, "cuda", false},
+		"no such allocator": {func(_ *Policy, j *Job) { delete(j.Knobs, Allocator) }, nil, "cuda", false},
+	} {
+		p, j := Policy{InPlace: true}, changeable()
+		j.Knobs[Allocator] = Range{Values: Vocabulary(Allocator)}
+		if test.change != nil {
+			test.change(&p, &j)
+		}
+		if got := AllowInPlace(p, j, nil, test.next, test.accelerator).Allocator; got != test.want {
+			t.Errorf("%s: permitted %t", name, got)
+		}
+	}
+	one := repeat(0, 1, 4096, 64)
+	one.Allocator = "expandable"
+	if got := InPlaceWords([]InPlace{one}); !strings.Contains(got, "with activation checkpointing and with expandable segments (") {
+		t.Error(got)
+	}
+	kept, words := KeptInPlace([]InPlace{one})
+	if kept[Allocator] != "expandable" || words != "large inputs now recompute activations and all steps now use expandable segments" {
+		t.Errorf("%v: %s", kept, words)
+	}
+}

@@ -107,7 +107,7 @@ func inPlaceOrders(remedies ...strategy.Remedy) *Orders {
 	if len(remedies) == 0 {
 		remedies = []strategy.Remedy{strategy.RemedyCheckpointing, strategy.RemedySplit, strategy.RemedyLossParts}
 	}
-	return &Orders{Hooks: true, Record: RecordFirst, InPlace: &strategy.InPlaceOrders{Remedies: remedies, BeforeLoss: true, Optimizer: true}}
+	return &Orders{Hooks: true, Record: RecordFirst, InPlace: &strategy.InPlaceOrders{Remedies: remedies, BeforeLoss: true, Optimizer: true, Allocator: true}}
 }
 
 // What a job leaves is the same with the hook as without it, bit by bit, where memory does not run out.

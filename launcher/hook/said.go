@@ -168,6 +168,9 @@ func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
 		if !slices.Contains(strategy.DeviceRemedies, one.Remedy) {
 			one.Remedy = ""
 		}
+		if one.Allocator != "expandable" {
+			one.Allocator = ""
+		}
 		one.Trials = one.Trials[:min(len(one.Trials), mostItems)]
 		for i := range one.Trials {
 			if !slices.Contains(strategy.TrialOutcomes, one.Trials[i].Outcome) {

@@ -49,7 +49,8 @@ func TestRepeatsInPlaceAreRead(t *testing.T) {
 		Remedy: strategy.RemedyCheckpointing, Phase: "forward", Step: 1841, Times: 2, LastStep: 1850, Requested: 2 << 30, Seconds: strategy.Seconds(290 * time.Millisecond),
 		Elements: 65536, Longest: 4096, At: time.Unix(1732370000, 5e8).UTC(),
 	}
-	tried, many := read, read
+	expands, tried, many := read, read, read
+	expands.Allocator = "expandable"
 	tried.Trials = []strategy.Trial{{Recomputed: 3, Blocks: 12, Steps: 2, Seconds: read.Seconds, Kept: true}}
 	many.Trials = slices.Repeat([]strategy.Trial{{Outcome: "out of memory"}}, mostItems)
 	large := strategy.InPlace{Phase: "optimizer", Times: 1, Step: mostNumber, Requested: 0}
@@ -60,6 +61,8 @@ func TestRepeatsInPlaceAreRead(t *testing.T) {
 		"one":                 {good, []strategy.InPlace{read}},
 		"others are nonsense": {`7, null, {}, {"phase": "sleep", "times": 1}, {"phase": "forward", "times": 0}, {"phase": "forward", "times": "x"}, {"phase": "forward", "times": 1, "seconds": 1e300}, ` + good, []strategy.InPlace{read}},
 		"trials":              {strings.TrimSuffix(good, "}") + `, "trials": [{"recomputed": 3, "blocks": 12, "steps": 2, "seconds": 0.29, "peak_bytes": -1, "outcome": "magic", "kept": true}]}`, []strategy.InPlace{tried}},
+		"allocator":           {strings.TrimSuffix(good, "}") + `, "allocator": "expandable"}`, []strategy.InPlace{expands}},
+		"another allocator":   {strings.TrimSuffix(good, "}") + `, "allocator": "magic"}`, []strategy.InPlace{read}},
 		"many trials":         {strings.TrimSuffix(good, "}") + `, "trials": [` + strings.TrimSuffix(strings.Repeat(`{"outcome": "out of memory"},`, 999), ",") + `]}`, []strategy.InPlace{many}},
 		"out of bounds":       {`{"rung": "magic", "phase": "optimizer", "times": 1, "step": 9000000000000000000, "requested_bytes": -4, "at": -1}`, []strategy.InPlace{large}},
 		"too many":            {strings.TrimSuffix(strings.Repeat(good+",", 100), ","), slices.Repeat([]strategy.InPlace{read}, strategy.MostInPlace)},

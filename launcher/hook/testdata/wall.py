@@ -117,7 +117,7 @@ def wide():
     print(json.dumps({"losses": losses}), flush=True)
 
 
-IN_PLACE = {"in_place": {"rungs": ["checkpointing", "split", "loss-parts"], "optimizer": True, "before_loss": True}, "hooks": True, "questions": 10}
+IN_PLACE = {"in_place": {"rungs": ["checkpointing", "split", "loss-parts"], "optimizer": True, "before_loss": True, "allocator": True}, "hooks": True, "questions": 10}
 
 
 class Job:

@@ -19,6 +19,7 @@ class Session:
         self.phase = "train"  # what the process does between two steps: train, eval or save
         self.sources: list = []  # of frameworks: functions that return the job's own step, all steps, and the latest loss; each or None
         self.repeating = False  # whether a pass is done again now
+        self.allocator = ""  # "expandable", once that was turned on because memory ran out
         self.active: frozenset = frozenset()  # the remedies in place that were on in the current step
         self.asked = False  # whether questions are asked of the ending process: calls of its root are not the job's
         self.away: typing.Any = None  # or away(optimizer), the bytes of its states that are not on the device that they say

@@ -9,7 +9,6 @@ from ..remedies import losscalls, losspart
 
 NEEDS = 3  # times the outputs' bytes in fp32: what a loss of the job's own needs, with its backward
 SMALL = losspart.LEAST // 64  # elements of outputs that are never too large
-IN_PARTS = 1.25  # the same for a cross entropy that is computed in parts: the gradient, and one part
 
 
 def foresee(call, output):
@@ -28,4 +27,4 @@ def looked(output):
     if not losspart.is_large(size, found[0].device):
         return False
     free = room.free(found[0].device)
-    return free is not None and free < size * (IN_PARTS if losscalls.follows(size) else NEEDS)
+    return free is not None and free < (sum(map(losspart.needs, found)) if losscalls.follows(size) else NEEDS * size)

@@ -18,7 +18,7 @@ import torch
 from ..base import caught, meters, process, ranout, room, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
 from ..observe import repeats
-from ..remedies import checkpointing, compared, rungs, segments
+from ..remedies import checkpointing, compared, expandable, rungs, segments
 from . import beforeloss, proof, tuning
 
 
@@ -53,6 +53,8 @@ def first(root):
         guard.foresee = beforeloss.foresee
     for entry in orders.get("armed") or ():
         guard.arm(entry)
+    if orders.get("armed"):
+        expandable.use()
     session.current.when_quiet.append(guard.quiet)
     if target is root:
         session.current.call = guard.call
@@ -491,6 +493,7 @@ class Guard:
             if failure is not None:
                 garbage.clear(failure)
                 self.collect()
+            expandable.use()
             yield
         finally:
             repeats.end()

@@ -12,7 +12,7 @@ import torch
 from ..base import caught, meters, process, ranout, room, wall
 from ..model import exclusions, garbage, optimizerstate
 from ..observe import optimizers, repeats
-from ..remedies import states
+from ..remedies import expandable, states
 
 PHASE = "optimizer"
 ORDERED, SHORT = "ordered", "short"  # why an optimizer steps in parts from its first step on
@@ -212,6 +212,7 @@ def again(own, plain, optimizer, before, failure, skipped, why):
     if not why:
         repeats.begin(PHASE)
         garbage.release(failure)
+        expandable.use()
         before.put_back(skipped)
         try:
             why = rest(own, plain, optimizer, before, skipped)

@@ -6,6 +6,7 @@ import time
 
 from ..base import process, session
 from ..observe import memory
+from ..remedies import expandable
 
 WINDOW = 10  # steps that are looked at together
 MANY = 5  # retries in them
@@ -77,6 +78,11 @@ def looked(watch, n, grown, seconds):
     act = watch.window(grown, seconds, lambda: recomputation(guard) is not None)
     if act == "":
         return
+    if act in ("report", "try") and not expandable.state["tried"]:
+        expandable.use()
+        if session.current.allocator:
+            del state["watch"]
+            return
     if act in ("report", "try"):
         process.told["pressure"] = {"retries": watch.retries, "steps": WINDOW * watch.windows, "step": n}
     if act == "try":

@@ -42,6 +42,8 @@ def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, 
             "parts": parts, "at": time.time(), "held_bytes": 0,
         }
         entries.append(found)
+    if session.current.allocator:
+        found["allocator"] = session.current.allocator
     found.update(times=found["times"] + 1, last_step=step, seconds=found["seconds"] + seconds, elements=elements, longest=longest, held_bytes=max(found["held_bytes"], held))
     process.told["in_place"] = entries
     process.save()

@@ -10,7 +10,7 @@ import torch
 from ..base import caught, process, ranout, room, session, wall, wrapping
 from ..model import exclusions, figures, garbage, listed
 from ..observe import inputs, repeats
-from . import losspart, upcast
+from . import expandable, losspart, upcast
 
 VALUES = ("on",)
 
@@ -236,6 +236,7 @@ def again(plain, args, failure, began):
     if failure is not None:
         repeats.begin("loss")
         garbage.release(failure)
+    expandable.use()
     try:
         output = divided(plain, args)
         wall.gives(plain, output)

@@ -37,6 +37,11 @@ def size(logits):
     return logits.numel() * 4
 
 
+def needs(logits):
+    """Return the bytes that a cross entropy of these logits needs in parts: the gradient, and one part."""
+    return logits.numel() * logits.element_size() + min(WORK, size(logits) // 4)
+
+
 def least(allowed):
     """Return the bytes of logits in fp32 from which parts are used, where the process may have so many bytes."""
     return min(LEAST, int(SHARE * allowed)) if allowed else LEAST
