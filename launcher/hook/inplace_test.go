@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -215,5 +216,25 @@ func TestFewestBlocksAreRecomputed(t *testing.T) {
 		if kept.Peak > room+mib || kept.Recomputed > 0 && kept.Peak+block < room-mib {
 			t.Errorf("under %s MiB: %d blocks recomputed with a peak of %d, where %d may be used; tried %+v", ceiling, kept.Recomputed, kept.Peak, room, one.Trials)
 		}
+	}
+}
+
+// A remedy that is only tried has no sizes yet. What the process reports of it is JSON that Go reads.
+func TestRepeatOfNoSizeIsReported(t *testing.T) {
+	const script = `
+import json
+from inside.base import process
+from inside.observe import repeats
+process.start["folder"] = "."
+repeats.entry("backward", "split", 0.5, None, float("inf"), float("inf"), 4)
+print(json.dumps({"pid": 7, "in_place": repeats.entries}))`
+	cmd := exec.Command(needs(t), "-B", "-c", script)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, _, ok := parseSaid(out)
+	if !ok || len(said.InPlace) != 1 || said.InPlace[0].Parts != 4 || said.InPlace[0].Elements != 0 || said.InPlace[0].Longest != 0 {
+		t.Errorf("read %t, %+v of %s", ok, said.InPlace, out)
 	}
 }

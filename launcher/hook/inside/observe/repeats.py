@@ -32,8 +32,10 @@ def done(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0):
 
 
 def entry(phase, remedy, seconds, failure=None, elements=0, longest=0, parts=0, held=0):
-    """Report a pass that was done in another way, without or with a failure."""
+    """Report a pass that was done in another way, without or with a failure. A size is infinite while the remedy is only
+    tried: then no later call uses it. JSON has no such number."""
     step = session.current.steps
+    elements, longest = (0 if n == float("inf") else n for n in (elements, longest))
     same = (each for each in entries if (each["rung"], each["phase"], each["parts"]) == (remedy, phase, parts))
     found = next(same, None)
     if found is None:
