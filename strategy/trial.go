@@ -90,9 +90,12 @@ func (r InPlace) Tuned() string {
 	if kept == nil {
 		return ""
 	}
-	words := fmt.Sprintf("rank %d: from now on %s, the fastest exact way that fits (%d tried", r.Rank, kept.way(), len(r.Trials))
-	if first := r.Trials[0]; kept.Seconds > 0 && first.Seconds > 0 && !first.Kept {
-		words += fmt.Sprintf("; %s, %s after the rescue", kept.speed(), first.Seconds.Duration().Round(10*time.Microsecond))
+	words := fmt.Sprintf("rank %d: from now on %s", r.Rank, kept.way())
+	if len(r.Trials) > 1 {
+		words += fmt.Sprintf(", the fastest of %d exact ways that were tried", len(r.Trials))
 	}
-	return words + ")"
+	if first := r.Trials[0]; kept.Seconds > 0 && first.Seconds > 0 && !first.Kept {
+		words += fmt.Sprintf(" (%s, %s after the rescue)", kept.speed(), first.Seconds.Duration().Round(10*time.Microsecond))
+	}
+	return words
 }
