@@ -41,7 +41,7 @@ WALLS = {
     "root:arm.__call__", "forwards:layer.forward", "forwards:call.__call__", "forwards:copied_with.__getstate__", "places:watch.around.call",
     "inplace:Guard.install.backward", "inplace:Guard.notice.method", "marks:Marks.put.__call__", "sitecustomize:watch.at_exit", "sitecustomize:watch.excepthook", "sitecustomize:watch.unraisablehook",
     "losscalls:listen.cross_entropy_loss", "upcast:method.convert",
-    "optimizerstep:wrap.step", "steps:wrap.step", "steps:before", "steps:after", "rootcalls:counting.count", "pace:unless_measured.call",
+    "imports:Finder.find_spec", "optimizerstep:wrap.step", "steps:wrap.step", "steps:before", "steps:after", "rootcalls:counting.count", "pace:unless_measured.call",
 }
 
 
