@@ -66,6 +66,8 @@ const (
 	// to half as much more.
 	headHeld      = 1.05
 	headTemporary = 2.0
+	// headHalf is headHeld for logits in 16 bits without a copy in fp32.
+	headHalf = 0.6
 	// headTemporaryOutside is the same in fp32 for a loss that the job computes outside of its model: the
 	// log-softmax, and the gradients of it and of the logits, which the job still holds (traced on a CPU with
 	// torch 1.13).
@@ -75,9 +77,12 @@ const (
 	headForward = 2.5
 	// headForwardPlain is the same if the loss is left to autocast (landscape: BERT).
 	headForwardPlain = 2.15
-	// headPart is the most that a cross entropy in parts needs for one of them: three tensors of a
-	// 64th of the logits (computed).
-	headPart = 3. / 64
+	// lossPart is the bytes that a cross entropy in parts works with where they are free: less
+	// where less is (launcher/hook/inside/remedies/losspart.py, WORK).
+	lossPart = 256 << 20
+	// headChunk is the most that a framework's loss in chunks needs for one of them, in units of
+	// the logits in fp32: with it estimates agree with torchtune's published peaks.
+	headChunk = 3. / 64
 	// headFused is the most that a fused loss needs for a moment: parts of the logits, and the
 	// output's gradient in fp32. It is a guess on the safe side.
 	headFused = .25
