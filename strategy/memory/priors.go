@@ -134,19 +134,11 @@ const (
 	// if fp32 attention kept its scores; eager attention .71–1.11.
 	autocastBlock       = 0.65
 	autocastBlockSD     = 0.20
-	autocastEagerBlock  = 0.85
-	autocastEagerSD     = 0.30
-	autocastMostInputs  = 22   // fp32 inputs: autocast runs fused attention (landscape: 9–21.5)
 	halfBlock           = 0.52 // 16-bit weights over fp32: .23–.52
 	fusedAttentionBlock = 0.45 // SDPA over eager: .44–.48 in fp32 and .25–.44 under autocast; 1.0 if fp32 falls back
-	// plain is the bytes that a block holds in addition to its attention's scores, which grow
-	// with the square of the sequence, in units of its input in fp32: in fp32, and in 16 bit
-	// (landscape and lengths from 128 to 2048: 16–28, 9–21).
-	plainInputs       = 16
-	plainInputsHalf   = 12
-	fusedDoubt        = 0.65 // the share of the way to the most that the bound takes
-	fusedFallback     = 1.0  // the most of it in fp32, and in 16 bit
-	fusedFallbackHalf = 0.6
+	fusedDoubt          = 0.65 // the share of the way to the most that the bound takes
+	fusedFallback       = 1.0  // the most of it in fp32, and in 16 bit
+	fusedFallbackHalf   = 0.6
 
 	// selectiveHeld is the share of a block that selective checkpointing keeps; the bound takes
 	// all of it, because with fused attention it may save nothing (published: 25.5 → 24.9 GB).
