@@ -172,7 +172,7 @@ func launch(
 	signals.Record(log)
 	defer signals.Record(nil)
 	a.recall(events)
-	defer a.begin(ctx, events, log.Note)()
+	defer a.begin(ctx, log.Note)()
 
 	before := journal.RunOf(events)
 	began := cmp.Or(before.First.At, time.Now())
