@@ -140,12 +140,7 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 			l.gap, l.keeps = g.gap*src.ratio*long, g.keeps*long*stream(mode)/stream(src.sight.plan)
 			l.most = l.each * math.Max(g.most/math.Max(g.each, 1), 1)
 		default:
-			reached := l.input
 			l = f.unreached(l, before, g, out.lists)
-			if f.encoderDecoder() && reached > 0 && before.input > 0 {
-				l.input = reached
-				l.each, l.more = before.each*l.input/before.input*decoderBlock, marginUnreached/2
-			}
 			l.each = math.Max(l.each, g.least*src.ratio*long)
 			l.more += src.more
 		}
@@ -153,7 +148,7 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 			l.input = before.input
 		}
 		if l.input == 0 {
-			l.input = l.each / f.perInput()
+			l.input = l.each / blockInputs
 		}
 		l.each = math.Max(l.each, l.input)
 		l.most = math.Max(l.most, l.each)
@@ -162,14 +157,6 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 	}
 	out.more = totalMore(out.lists)
 	return out
-}
-
-// perInput is the bytes that a block holds in units of its input if nothing is known.
-func (f *Predictor) perInput() float64 {
-	if f.model.Convolutional {
-		return convolutionInputs
-	}
-	return blockInputs
 }
 
 // seenMargin is the margin for a list of which seen blocks were seen.
@@ -352,7 +339,7 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 		}
 		l.each = math.Max(l.each, 1.1*least[b.Path])
 		if l.input == 0 {
-			l.input = l.each / f.perInput()
+			l.input = l.each / blockInputs
 		}
 		before = l
 		out.lists = append(out.lists, l)
@@ -395,9 +382,9 @@ func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	case known && p.Sequence >= 1:
 		return block(a, p) / hidden(a, p)
 	case autocast(mode): // activations in 16 bit, inputs in fp32
-		return f.perInput() * autocastBlock
+		return blockInputs * autocastBlock
 	}
-	return f.perInput()
+	return blockInputs
 }
 
 // wholeForward treats all bytes that a forward held as one block, if no list is known.

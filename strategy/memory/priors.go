@@ -107,14 +107,13 @@ const (
 
 	// A decoder that was not reached has fewer tokens than its encoder: targets are shorter than
 	// sources in summaries, answers and transcripts, about as long in translations. The bound
-	// takes twice that. If its input was seen, a block with its second attention holds a third
-	// more.
+	// takes twice that.
 	decoderShare = 0.4
 	decoderMore  = 1.0
-	decoderBlock = 1.35
 
 	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
-	// 10–58 (landscape).
+	// 10–58 (landscape), in a
+	// convolutional net 3 (a ResNet's bottleneck) to 12 (a ConvNeXt's block).
 	blockInputs = 25
 	// narrowerList is the ratio of widths below which the blocks of a list that was not reached
 	// are narrower than those before it, as those of an autoencoder's decoder. It works on up to
@@ -126,9 +125,6 @@ const (
 	returningList  = 1.5
 	returningMore  = 1.0
 	returningKeeps = 0.4
-	// convolutionInputs is the same for convolutional nets: 3 for a ResNet's bottleneck,
-	// 12 for a ConvNeXt's block.
-	convolutionInputs = 6
 
 	// autocastBlock is the ratio of a block's bytes under autocast to those in fp32: .50–.75, .27
 	// if fp32 attention kept its scores; eager attention .71–1.11.
