@@ -64,7 +64,7 @@ var (
 	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/errext", "launcher/lazy", "launcher/mask", "recipes", "recipes/edit", "recipes/format", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
-		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
+		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf8", "unsafe",
 	}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 )
