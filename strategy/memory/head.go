@@ -104,9 +104,6 @@ func (f *Predictor) headOf(s *modePeaks) {
 		s.pieces = 3 * logits // its log-softmax, the gradient of that, and the logits' in the same type
 	}
 	s.headMore = f.margin(marginHead)
-	if f.encoderDecoder() && f.reached() < 2 {
-		s.headMore = decoderMore // the targets' length was not seen
-	}
 	if autocast(s.mode) && logits > 0 && s.mode.Checkpointing == "full" {
 		s.inside = headForward * logits
 		if !f.causal() {
@@ -222,15 +219,9 @@ func (f *Predictor) lateOf(s *modePeaks) {
 	}
 	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
 	s.again = embedding
-	switch {
-	case f.model.Tied && autocast(s.mode):
-		s.late, s.lateMore = embedding, embedding
-	case f.model.Tied:
+	s.late = embedding
+	if f.model.Tied {
 		s.late = 2 * embedding
-	case autocast(s.mode):
-		s.late, s.lateMore = 0, embedding
-	default:
-		s.late = embedding
 	}
 	if n := float64(max(s.mode.DataParallel, 1)); stage(s.mode) == 3 {
 		s.late, s.lateMore = s.late/n, embedding
