@@ -109,7 +109,7 @@ soak: ## ATTEMPTS attempts in one run, half an hour of them, ended by random kil
 bench: build ## launch, recovery and output compared with torchrun; many nodes; large logs; the classifier compared with grep; planning; decisions of long runs; a step that may be repeated; a healthy job with the hook; the loss in parts; KEEP=1 keeps the ratios
 	$(GO) test -run '^$$' -bench Planning ./strategy/memory
 	$(GO) test -run '^$$' -bench LongRuns ./strategy
-	$(GO) test -run '^$$' -bench 'Large|Gunzip' -benchtime 1x ./launcher/diagnose
+	$(GO) test -run '^$$' -bench Large -benchtime 1x ./launcher/diagnose
 	$(GO) test -run '^$$' -bench ThousandNodes -benchtime 1x ./launcher/nodes
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GPURUN_TEST_PYTHON=$$python $(GO) test -run '^$$' -bench 'HealthyJob|LossInParts' -benchtime 1x ./launcher/hook
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && GO='$(GO)' $$python .ci/bench.py bin/gpurun $(if $(KEEP),--keep)

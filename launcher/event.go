@@ -111,8 +111,8 @@ type Noticed struct {
 // Finished closes a run.
 type Finished struct {
 	Verdict Verdict `json:"verdict"`
-	// Since is when the run's latest gpurun began, and Started how many attempts were started. With them, a run
-	// can be listed by the ends of its journal. They are zero in one of an earlier version.
+	// Since is when the run's latest gpurun began, and Started how many attempts were started. With them, a
+	// program can list a run by the ends of its journal. They are zero in one of an earlier version.
 	Since   time.Time `json:"since,omitzero"`
 	Started int       `json:"started,omitempty"`
 }

@@ -30,9 +30,6 @@ type situation struct {
 	doubts    map[Knob]string // why a knob is not changed
 	weighing  *weighing       // predicts; nil if too little is known
 	excluding bool            // no plan is predicted to fit: plans that the prediction excludes are not run
-
-	// scout finds the fastest plan that fits; nil: the choice uses the measurements.
-	scout func(*situation, []Plan) (faster, bool)
 }
 
 // A rule handles one kind of situation. The first rule that applies decides.
@@ -273,7 +270,7 @@ func (d Diagnosis) blameless() bool {
 func (s *situation) counted() int {
 	n, up := 0, s.speedups()
 	for i, a := range s.history {
-		if a.Speedup != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && up[i] {
+		if a.Speedup != nil || a.StopSignal != 0 || a.CutShort != "" || a.Diagnosis.Fatal && up[i] >= 0 {
 			continue
 		}
 		if !a.Diagnosis.blameless() && len(s.job.Ineffective(a.Plan, a.Observed)) == 0 {
@@ -299,7 +296,7 @@ func (s *situation) inARow(c cause.Code) int {
 func (s *situation) restarts() int {
 	n, up := 0, s.speedups()
 	for i, a := range s.history[:len(s.history)-1] {
-		wentBack := up[i] && !maps.Equal(a.Plan, s.history[i+1].Plan)
+		wentBack := up[i] >= 0 && !maps.Equal(a.Plan, s.history[i+1].Plan)
 		if !wentBack && a.Diagnosis.Fatal && !a.Diagnosis.Cause.OutOfMemory() && !a.Diagnosis.blameless() {
 			n++
 		}

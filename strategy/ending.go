@@ -41,7 +41,7 @@ func trained(s *situation) Decision {
 		again = "; " + again
 	}
 	d := s.end(Trained, "trained%s%s", s.lost(), again)
-	d.Headroom, d.Proposal = s.headroom(), s.ascend().summary()
+	d.Headroom, d.Proposal = s.headroom(), s.ascend(s.scouted).summary()
 	return d
 }
 

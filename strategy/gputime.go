@@ -1,9 +1,7 @@
 package strategy
 
 import (
-	"cmp"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -34,45 +32,6 @@ func (t *GPUTime) Words() string {
 		lost = "at least " + lost
 	}
 	return "used " + GPUSeconds(t.Total) + ", " + lost + " of it for nothing"
-}
-
-// Comment is a line for a scheduler's record of the job: "rescued 8x4, 2 attempts, 31 GPU-s lost", with
-// the micro batch and the accumulation of the plan, or with the remedies that lead to it from the plan of the
-// first attempt: "rescued by loss-parts, …"; empty if the run trained and was not rescued. An empty outcome
-// means that the last of the attempts is about to start.
-func (t *GPUTime) Comment(outcome Outcome, first, plan Plan, attempts int) string {
-	if t == nil || outcome == Trained && t.Rescues == 0 {
-		return ""
-	}
-	how := string(outcome)
-	if outcome == "" || outcome == Trained {
-		how = "rescued"
-		if attempts == 1 {
-			how += " in place"
-		} else if batch := batchWords(plan); batch != batchWords(first) {
-			how += " " + batch
-		} else if by := remedyWords(first, plan); by != "" {
-			how += " by " + by
-		}
-	}
-	return fmt.Sprintf("%s, %s, %s lost", how, Count(attempts, "attempt"), GPUSeconds(t.Lost))
-}
-
-// batchWords is the micro batch and the accumulation of a plan: "8x4"; empty if not known.
-func batchWords(p Plan) string {
-	if p[MicroBatchSize] == "" {
-		return ""
-	}
-	return string(p[MicroBatchSize] + "x" + cmp.Or(p[GradientAccumulationSteps], "1"))
-}
-
-// remedyWords names what leads from one plan to another.
-func remedyWords(from, to Plan) string {
-	var names []string
-	for _, r := range needs(from, to) {
-		names = append(names, string(r))
-	}
-	return cmp.Or(strings.Join(names, " and "), from.Changed(to).Names())
 }
 
 // GPUSeconds formats GPU time for people: "31 GPU-s", "2.4 GPU-h".

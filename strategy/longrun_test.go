@@ -2,7 +2,6 @@ package strategy
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -82,31 +81,4 @@ func withLast(history []Attempt, d Diagnosis) []Attempt {
 	last := history[len(history)-1]
 	last.Diagnosis = d
 	return append(history[:len(history)-1:len(history)-1], last)
-}
-
-// TestSpeedupsAreThoseOfEachAttempt: one pass over a history finds the same speed-ups as a search for each attempt.
-func TestSpeedupsAreThoseOfEachAttempt(t *testing.T) {
-	chance := rand.New(rand.NewPCG(1, 0))
-	plans, ups := []Plan{nil, sixteen, sixteen.With(Plan{MicroBatchSize: "32"})}, 0
-	for range 5_000 {
-		s := situation{}
-		for range 1 + chance.IntN(7) {
-			a := Attempt{Plan: plans[chance.IntN(len(plans))]}
-			if chance.IntN(3) == 0 {
-				a.Speedup = &Decision{Next: plans[chance.IntN(len(plans))]}
-			}
-			s.history = append(s.history, a)
-		}
-		for i, up := range s.speedups() {
-			if up {
-				ups++
-			}
-			if up != s.wentUp(i) {
-				t.Fatalf("attempt %d of %+v: %v", i, s.history, up)
-			}
-		}
-	}
-	if ups < 1_000 {
-		t.Errorf("%d speed-ups", ups)
-	}
 }

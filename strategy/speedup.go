@@ -54,23 +54,27 @@ const (
 func FindSpeedup(p Policy, j Job, history []Attempt, now Attempt, inv Inventory) Speedup {
 	s := &situation{policy: p, job: j, inventory: inv}
 	s.look(ran(append(slices.Clone(history), now)))
-	return s.ascend()
+	return s.ascend(s.scouted)
 }
+
+// A scout returns the fastest of some plans that is likely to fit and worth a change; certain: its
+// bound fits.
+type scout func(plans []Plan, certain bool) (faster, bool)
 
 // ascend is FindSpeedup for the last attempt of the situation. If that has ended, it reports why its
 // plan was kept.
-func (s *situation) ascend() Speedup {
+func (s *situation) ascend(find scout) Speedup {
 	const enough = 3 // steps: the first two are unlike the rest
 	unmeasured := func(m memory.Measurement) bool { return m.Failed != "" || m.Steps < enough }
 	if len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, unmeasured) {
 		return Speedup{Refused: "the first steps have not been measured", Later: true}
 	}
 	plans := s.higher()
-	best, ok := s.scouted(plans, false)
+	best, ok := find(plans, false)
 	if !ok {
 		return Speedup{Refused: "no faster plan is likely to fit"}
 	}
-	a := Speedup{Proposal: s.proposal(plans)}
+	a := Speedup{Proposal: s.proposal(plans, find)}
 	changed := s.plan.Changed(best.plan)
 	over := !s.last.Ended.IsZero()
 	if a.Refused = s.last.Kept; over && a.Refused != "" {
@@ -102,8 +106,8 @@ func (s *situation) ascend() Speedup {
 
 // proposal describes the fastest plan whose bound fits; empty if there is none. A need that does
 // not follow from measurements may be another.
-func (s *situation) proposal(plans []Plan) string {
-	best, ok := s.scouted(plans, true)
+func (s *situation) proposal(plans []Plan, find scout) string {
+	best, ok := find(plans, true)
 	if !ok {
 		return ""
 	}
@@ -336,12 +340,8 @@ func (s *situation) failedWith(p Plan) bool {
 	})
 }
 
-// scouted returns the fastest of some plans that is likely to fit and worth a change, by the
-// measurements of the run's attempts. Certain: its bound fits.
+// scouted is the scout that uses the measurements of the run's attempts.
 func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
-	if s.scout != nil {
-		return s.scout(s, plans)
-	}
 	p, why := s.predictor()
 	if why != "" {
 		return faster{}, false
@@ -372,29 +372,10 @@ func speedup(s *situation) Decision {
 	return d
 }
 
-// proven returns the attempt that was stopped for a faster plan, if attempt i of the history runs
-// with that plan.
-func (s *situation) proven(i int) (from Attempt, up bool) {
-	for _, a := range slices.Backward(s.history[:i]) {
-		if a.Speedup != nil {
-			return a, maps.Equal(a.Speedup.Next, s.history[i].Plan)
-		}
-		if !maps.Equal(a.Plan, s.history[i].Plan) {
-			break
-		}
-	}
-	return Attempt{}, false
-}
-
-// wentUp reports whether attempt i of the history runs with the plan of a speed-up.
-func (s *situation) wentUp(i int) bool {
-	_, up := s.proven(i)
-	return up
-}
-
-// speedups reports of each attempt of the history whether it runs with the plan of a speed-up, as wentUp does of one.
-func (s *situation) speedups() []bool {
-	up, from := make([]bool, len(s.history)), -1 // from: the attempt that was stopped for the plan
+// speedups returns for each attempt of the history the attempt that was stopped for its plan; -1: none, it
+// does not run with the plan of a speed-up.
+func (s *situation) speedups() []int {
+	all, from := make([]int, len(s.history)), -1
 	for i := range s.history {
 		if i > 0 {
 			switch before := &s.history[i-1]; {
@@ -404,15 +385,24 @@ func (s *situation) speedups() []bool {
 				from = -1
 			}
 		}
-		up[i] = from >= 0 && maps.Equal(s.history[from].Speedup.Next, s.history[i].Plan)
+		all[i] = -1
+		if from >= 0 && maps.Equal(s.history[from].Speedup.Next, s.history[i].Plan) {
+			all[i] = from
+		}
 	}
-	return up
+	return all
+}
+
+// spedUpFrom returns the attempt that was stopped for the plan of the last one; -1: none.
+func (s *situation) spedUpFrom() int {
+	all := s.speedups()
+	return all[len(all)-1]
 }
 
 // speedupFailed reports whether the faster plan ran out of memory, did not take effect, could not
 // be started, or failed sooner than the one before and with a new error.
 func (s *situation) speedupFailed() bool {
-	if !s.wentUp(len(s.history)-1) || s.last.Speedup != nil || s.last.Stuck != nil {
+	if s.spedUpFrom() < 0 || s.last.Speedup != nil || s.last.Stuck != nil {
 		return false
 	}
 	if u := s.last.Unstarted; u != nil {
@@ -423,7 +413,7 @@ func (s *situation) speedupFailed() bool {
 
 // speedupBack returns to the plan that trained, from the newest checkpoint.
 func speedupBack(s *situation) Decision {
-	from, _ := s.proven(len(s.history) - 1)
+	from := s.history[s.spedUpFrom()]
 	changed := s.last.Plan.Changed(from.Plan)
 	return Decision{
 		Relaunch: true, Next: from.Plan, Expected: from.Expected, Changed: changed, Resume: s.inventory.Checkpoint,

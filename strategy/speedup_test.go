@@ -55,10 +55,11 @@ func promising() *prospects {
 
 func (o *prospects) speedup() Speedup {
 	s := &situation{policy: o.policy, job: o.job, inventory: o.inv}
-	s.scout = func(*situation, []Plan) (faster, bool) { return o.best, o.found }
 	s.look(ran(append(slices.Clone(o.history), o.now)))
-	return s.ascend()
+	return s.ascend(o.scout)
 }
+
+func (o *prospects) scout([]Plan, bool) (faster, bool) { return o.best, o.found }
 
 func TestSpeedup(t *testing.T) {
 	a := promising().speedup()
@@ -262,23 +263,23 @@ func TestProposal(t *testing.T) {
 	o := promising()
 	o.policy.Speedup = false
 	o.now.Ended = o.inv.At.Add(9 * time.Hour)
-	s := &situation{policy: o.policy, job: o.job, inventory: o.inv, scout: func(*situation, []Plan) (faster, bool) { return o.best, true }}
+	s := &situation{policy: o.policy, job: o.job, inventory: o.inv}
 	s.look(append(slices.Clone(o.history), o.now))
-	if d := s.decide(); d.Rule != "trained" || d.Proposal != "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not switch to it, since recovery.climb = false" {
-		t.Errorf("%+v", d)
+	want := func(proposal string) {
+		t.Helper()
+		if got := s.ascend(o.scout).summary(); got != proposal {
+			t.Errorf("%q, want %q", got, proposal)
+		}
 	}
-	o.best.expected.Evidence = "prior"
-	if d := s.decide(); !strings.HasPrefix(d.Proposal, "micro batch 4 may fit (its need was not measured) and be") {
-		t.Errorf("%+v", d)
-	}
+	const would = "micro batch 4 would fit and be about 1.6 times as fast; gpurun did not switch to it, since "
+	want(would + "recovery.climb = false")
 	s.last.Kept, s.policy.Speedup = "the time here ends within the hour", true
-	if d := s.decide(); !strings.HasSuffix(d.Proposal, "since the time here ends within the hour") {
-		t.Errorf("%+v", d)
-	}
+	want(would + "the time here ends within the hour")
+	o.best.expected.Evidence = "prior"
+	want("micro batch 4 may fit (its need was not measured) and be about 1.6 times as fast; gpurun did not switch to it, " +
+		"since the time here ends within the hour")
 	s.last.Measured = nil
-	if d := s.decide(); d.Proposal != "" {
-		t.Errorf("%+v", d)
-	}
+	want("")
 }
 
 // checkpointed is the measurement of a process of the small model that trains with full

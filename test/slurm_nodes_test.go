@@ -50,7 +50,7 @@ func TestSlurmNodes(t *testing.T) {
 			"trained and rescued": nodesRescued, "follower killed": nodesFollowerKilled,
 			"head killed": nodesHeadKilled, "rank killed": nodesRankKilled, "exhausted": nodesExhausted, "bug": nodesBug, "requeued": nodesRequeued,
 			"array": nodesArray, "cancelled": nodesCancelled, "notice": nodesNotice, "other version": nodesOtherVersion, "stranger": nodesStranger,
-			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined, "comment": nodesComment, "mpirun": nodesMpirun,
+			"two generations": nodesTwoGenerations, "task numbers": nodesTaskNumbers, "pipe": nodesPipe, "declined": nodesDeclined, "mpirun": nodesMpirun,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -397,36 +397,6 @@ func nodesExhausted(t *testing.T, j *slurmJob) {
 	if v := j.verdict(t); v.Outcome != strategy.Exhausted || len(v.Attempts) != 4 {
 		t.Errorf("%+v", v)
 	}
-}
-
-// With slurm.comment the job's comment has what the failure cost, from the rescue on. A comment that the user set
-// stays.
-func nodesComment(t *testing.T, j *slurmJob) {
-	own := j.slurm.nodesJob(t, "own comment")
-	jobs := map[*slurmJob]*regexp.Regexp{
-		j:   regexp.MustCompile(` Comment=gpurun: rescued 4x2, 2 attempts, \d+ GPU-s lost `),
-		own: regexp.MustCompile(` Comment=paper, table 3 `),
-	}
-	own.launchWithComment(t, `--comment="paper, table 3"`)
-	j.launchWithComment(t, "")
-	for job, want := range jobs {
-		job.steps(t)
-		await(t, want.String(), func() bool { return want.MatchString(job.x(t, "scontrol --oneliner show job "+job.id)) })
-		rest(t, job.here)
-	}
-	for job, want := range jobs {
-		job.await(t, `=== code 0`)
-		job.has(t, `warning: the comment`, 0)
-		if shown := job.x(t, "scontrol --oneliner show job "+job.id); !want.MatchString(shown) {
-			t.Errorf("%s: %s", job.name, shown)
-		}
-	}
-}
-
-func (j *slurmJob) launchWithComment(t *testing.T, options string) {
-	t.Helper()
-	nights{job: j.here}.edit(t, "train.toml", "[progress]", "[slurm]\ncomment = true\n[progress]")
-	j.launch(t, options, onNodes)
 }
 
 func nodesBug(t *testing.T, j *slurmJob) {

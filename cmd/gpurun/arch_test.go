@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"launcher/mask":        {},
 	"launcher/node":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/hook", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/system", "strategy", "strategy/memory"},
-	"launcher/notify":      {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/notify":      {"launcher", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/python":      {"launcher/commandline", "launcher/errext", "launcher/ranks"},
 	"launcher/ranks":       {"launcher/mask", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/show":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "recipes", "recipes/edit", "strategy", "strategy/cause", "strategy/memory"},
@@ -64,7 +64,7 @@ var (
 	pure         = []string{"strategy", "strategy/cause", "strategy/memory", "launcher/commandline", "launcher/errext", "launcher/lazy", "launcher/mask", "recipes", "recipes/edit", "recipes/format", "recipes/detect"}
 	pureStandard = []string{
 		"bytes", "cmp", "embed", "encoding/base64", "encoding/json", "errors", "fmt", "io", "io/fs", "iter", "maps", "math", "math/bits", "path", "reflect", "regexp", "regexp/syntax",
-		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf16", "unicode/utf8", "unsafe",
+		"runtime", "slices", "sort", "strconv", "strings", "sync", "time", "unicode", "unicode/utf8", "unsafe",
 	}
 	clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 )

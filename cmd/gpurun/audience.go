@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/gpurun/gpurun/launcher"
-	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/show"
 
@@ -25,17 +23,14 @@ type audience struct {
 	people  *show.People
 	monitor *show.Monitor
 	others  *notify.Notifier
-	comment *notify.Comment // nil where nothing comments on the job
 	meters  *notify.Exporter
-	pipe    *notify.Pipeline
 	events  *ranks.Messages // destination of the events as JSON; nil without --json
 }
 
-func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pipeline) *audience {
-	a := &audience{secrets: p.secrets(), pipe: pipe}
+func newAudience(p *prepared, dir string, own job.Own, s stdio) *audience {
+	a := &audience{secrets: p.secrets()}
 	a.monitor = show.OpenMonitor(show.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = a.monitor.Words
-	pipe.Mask(a.secrets)
 	a.people = &show.People{
 		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets,
 		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),
@@ -48,28 +43,19 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pip
 	events = show.ReportAtEnd(events, a.people, manual.Version())
 	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
 	a.others, events = notify.New(p.Job.Notify, notified, a.monitor.Events(events))
-	if at, err := cluster.Detect(os.Environ()); err == nil && at.Slurm() && p.Job.SlurmComment {
-		a.comment, events = notify.NewComment(at.Comment, events)
-	}
 	a.meters = notify.NewExporter(p.MetricsOf(filepath.Base(dir)), a.secrets)
-	a.show = pipe.Events(a.meters.Events(events))
+	a.show = a.meters.Events(events)
 	return a
 }
 
 // recall replays the events of the run before this process.
 func (a *audience) recall(events []launcher.Event) {
 	a.people.Recall(events)
-	a.pipe.Recall(events)
 }
 
-// begin starts what waits for others: notifications, and the comment on the job. end waits for them, for a
-// bounded time.
-func (a *audience) begin(ctx context.Context, events []launcher.Event, note func(text string)) (end func()) {
-	notified, commented := a.others.Begin(ctx, note), a.comment.Begin(ctx, events, note)
-	return func() {
-		commented()
-		notified()
-	}
+// begin starts the notifications. end waits for them, for a bounded time.
+func (a *audience) begin(ctx context.Context, note func(text string)) (end func()) {
+	return a.others.Begin(ctx, note)
 }
 
 func (a *audience) page() *show.Page { return show.NewPage(a.said, a.secrets) }

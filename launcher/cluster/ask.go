@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 )
@@ -73,4 +74,18 @@ func readJob(line string) (slurmJobState, error) {
 		state.end = end
 	}
 	return state, nil
+}
+
+// scontrol runs scontrol, and returns what it prints.
+func scontrol(ctx context.Context, args ...string) (string, error) {
+	var output, errors strings.Builder
+	cmd := exec.CommandContext(ctx, "scontrol", args...)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &output, &errors, time.Second
+	if err := cmd.Run(); err != nil {
+		if said := strings.TrimSpace(errors.String()); said != "" {
+			return "", fmt.Errorf("%w: %s", err, said)
+		}
+		return "", err
+	}
+	return output.String(), nil
 }

@@ -105,8 +105,14 @@ func TestCollect(t *testing.T) {
 
 // TestInvalidOutputPathIsRefused: the hint says what to name instead.
 func TestInvalidOutputPathIsRefused(t *testing.T) {
-	dir := tree(t, map[string]string{"xz": "\xfd7zXZ\x00rest", "train.log.zst": "\x28\xb5\x2f\xfdrest", "bytes": "\x01\x02\x03\x04\x05\x06\x10\x11\x12", "empty/x": ""})
-	for name, hint := range map[string]string{"xz": "xz -dc", "train.log.zst": "decompress it: zstd -dc", "bytes": "name the file", "missing": "", "empty": ""} {
+	dir := tree(t, map[string]string{
+		"xz": "\xfd7zXZ\x00rest", "train.log.zst": "\x28\xb5\x2f\xfdrest", "powershell": "\xff\xfes\x00t\x00",
+		"bytes": "\x01\x02\x03\x04\x05\x06\x10\x11\x12", "empty/x": "",
+	})
+	for name, hint := range map[string]string{
+		"xz": "xz -dc", "train.log.zst": "decompress it: zstd -dc", "powershell": "convert it: iconv -f UTF-16",
+		"bytes": "name the file", "missing": "", "empty": "",
+	} {
 		_, err := Collector{Attempt: -1}.Collect(filepath.Join(dir, name))
 		if err == nil {
 			t.Errorf("%s was read", name)

@@ -1,8 +1,6 @@
 package diagnose
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
 	"maps"
@@ -42,7 +40,6 @@ func largeLogs() map[string]string {
 		"json": eachLine(lines, func(i int, line string) string {
 			return `{"__REALTIME_TIMESTAMP":"1772445600000000","_PID":"4711","SYSLOG_IDENTIFIER":"python3","MESSAGE":"` + line + `"}`
 		}),
-		"utf16": wide(strings.ReplaceAll(lines, "\n", "\r\n"), true, true),
 	}
 }
 
@@ -77,39 +74,6 @@ func BenchmarkLargeFile(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkGunzip only unpacks a log, for comparison with BenchmarkLargeFile/gzip.
-func BenchmarkGunzip(b *testing.B) {
-	packed := packedLog(b)
-	b.SetBytes(packedSize)
-	for b.Loop() {
-		in, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if n, err := io.Copy(io.Discard, in); err != nil || n < packedSize {
-			b.Fatalf("%d bytes, %v", n, err)
-		}
-	}
-}
-
-// BenchmarkLargeArchive diagnoses the same log.
-func BenchmarkLargeArchive(b *testing.B) {
-	packed := packedLog(b)
-	b.SetBytes(packedSize)
-	for b.Loop() {
-		if _, err := (Collector{Stdin: bytes.NewReader(packed), Attempt: -1}).Collect("-"); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-const packedSize = 16 << 20
-
-func packedLog(t testing.TB) []byte {
-	lines := ordinaryLines()
-	return []byte(packedText(t, strings.Repeat(lines, packedSize/len(lines)+1)))
 }
 
 // Memory use does not depend on the size of a file, whatever it is full of.

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"testing/iotest"
 	"time"
-	"unicode/utf16"
 
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -47,34 +46,14 @@ func quoted(t *testing.T, text string) string {
 	return string(b)
 }
 
-func wide(text string, little, mark bool) string {
-	var b strings.Builder
-	units := utf16.Encode([]rune(text))
-	if mark {
-		units = append([]uint16{0xfeff}, units...)
-	}
-	for _, u := range units {
-		if little {
-			b.Write([]byte{byte(u), byte(u >> 8)})
-		} else {
-			b.Write([]byte{byte(u >> 8), byte(u)})
-		}
-	}
-	return b.String()
-}
-
 // collected returns the log in the formats of collectors and systems.
 func collected(t *testing.T) map[string]string {
 	windows := strings.ReplaceAll(trainingLog, "\n", "\r\n")
 	at := func(i int) string { return time.Unix(1772445600+int64(i), 530e6).UTC().Format(time.RFC3339Nano) }
 	return map[string]string{
-		"plain":         trainingLog,
-		"windows":       windows,
-		"utf16le":       wide(windows, true, true),
-		"utf16be":       wide(windows, false, true),
-		"utf16 no mark": wide(windows, true, false),
-		"utf16 gz":      packedText(t, wide(windows, true, true)),
-		"utf8 mark":     "\ufeff" + trainingLog,
+		"plain":     trainingLog,
+		"windows":   windows,
+		"utf8 mark": "\ufeff" + trainingLog,
 		"docker": eachLine(trainingLog, func(i int, line string) string {
 			return fmt.Sprintf(`{"log":%s,"stream":"stderr","time":"%s"}`, quoted(t, line+"\n"), at(i))
 		}),
@@ -137,7 +116,7 @@ func TestFormatsOfCollectors(t *testing.T) {
 		if !strings.HasPrefix(q.Text, "torch.OutOfMemoryError: CUDA") {
 			t.Errorf("%s: evidence %q", name, q.Text)
 		}
-		if strings.Contains(name, "utf16") || name == "json logger" {
+		if name == "json logger" {
 			continue
 		}
 		if lines := strings.Split(text, "\n"); !strings.Contains(name, "journal json") && (q.Line < 1 || q.Line > len(lines) || !strings.Contains(lines[q.Line-1], "OutOfMemoryError")) {

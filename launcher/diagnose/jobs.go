@@ -200,7 +200,7 @@ const (
 type search struct {
 	collector Collector
 	found     []group
-	unread    []error // of output that may not be read, or is compressed in another way than diagnose reads
+	unread    []error // of output that may not be read, or has to be converted
 }
 
 // notSearched are folders that hold no output of jobs.
@@ -258,7 +258,7 @@ func (s *search) file(path string) {
 	switch _, err = asText(path, f); {
 	case err == nil:
 		s.found = append(s.found, group{files: []place{placeOf(path)}})
-	case errors.Is(err, errCompressed):
+	case errors.Is(err, errUnread):
 		s.unread = append(s.unread, err)
 	}
 }

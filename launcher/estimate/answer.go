@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/memory"
 )
 
@@ -52,18 +51,17 @@ type forecastJSON struct {
 	Host       int64            `json:"host_bytes"`
 	Cards      []memory.Card    `json:"cards"`
 
-	PeakInstant  string                    `json:"peak_instant"`
-	ByInstant    map[string]memory.Parts   `json:"parts_by_instant"`
-	Outside      int64                     `json:"outside_bytes"`
-	HostLoading  bool                      `json:"host_while_loading"`
-	NVMe         int64                     `json:"nvme_bytes"`
-	Weights      string                    `json:"weights"`
-	Architecture shownArchitecture         `json:"architecture"`
-	Plan         memory.RankPlan           `json:"plan"`
-	Checkpointed []memory.Card             `json:"cards_with_full_checkpointing,omitempty"`
-	DeepSpeed    *memory.DeepSpeedEstimate `json:"deepspeed_estimator,omitempty"`
-	Measured     []int64                   `json:"measured_peak_bytes,omitempty"`
-	Assumed      []string                  `json:"assumed"`
+	PeakInstant  string                  `json:"peak_instant"`
+	ByInstant    map[string]memory.Parts `json:"parts_by_instant"`
+	Outside      int64                   `json:"outside_bytes"`
+	HostLoading  bool                    `json:"host_while_loading"`
+	NVMe         int64                   `json:"nvme_bytes"`
+	Weights      string                  `json:"weights"`
+	Architecture shownArchitecture       `json:"architecture"`
+	Plan         memory.RankPlan         `json:"plan"`
+	Checkpointed []memory.Card           `json:"cards_with_full_checkpointing,omitempty"`
+	Measured     []int64                 `json:"measured_peak_bytes,omitempty"`
+	Assumed      []string                `json:"assumed"`
 }
 
 // JSON returns a value of the type that a Forecast has in JSON.
@@ -80,9 +78,6 @@ func (a *Forecast) MarshalJSON() ([]byte, error) {
 	}
 	if a.checkpointed != nil {
 		s.Checkpointed = a.checkpointed.Cards
-	}
-	if a.DeepSpeed.Device > 0 {
-		s.DeepSpeed = &a.DeepSpeed
 	}
 	for _, m := range a.measured {
 		s.Measured = append(s.Measured, m.Peak)
@@ -101,9 +96,6 @@ func (a *Forecast) assumed() []string {
 	}
 	if a.Plan.Attention != "eager" {
 		lines = append(lines, fmt.Sprintf("attention: %s, which does not hold the scores (--attention eager does)", a.Plan.Attention))
-	}
-	if e := a.DeepSpeed; e.Device > 0 {
-		lines = append(lines, fmt.Sprintf("DeepSpeed's own estimator gives %s on a GPU and %s on the host, for the states alone (Adam, all GPUs in one host)", strategy.GiB(e.Device), strategy.GiB(e.Host)))
 	}
 	lines = append(lines,
 		"cards: what PyTorch sees of the smallest one that is sold as that size, such as 79.1 GiB of 80 GB; at most: activations and logits × 1.5, as no process has measured them")

@@ -63,8 +63,6 @@ type Job struct {
 	Notify  strategy.Notify
 	Metrics strategy.Metrics
 	Fits    SharedFits
-	// SlurmComment: the comment of the Slurm job is kept up to date.
-	SlurmComment bool
 
 	// Warnings are messages about requests without effect.
 	Warnings []string

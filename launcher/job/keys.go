@@ -94,9 +94,6 @@ var Sections = []Section{
 		{Name: "textfile", Form: PathForm, Default: `""`, About: "a file for node_exporter that ends in .prom; {job} and {run} in it are the names"},
 		{Name: "listen", Form: TextForm, Default: `""`, About: "an address that Prometheus scrapes, such as 127.0.0.1:9400; with port 0 the system chooses one"},
 	}},
-	{Name: "slurm", About: "what Slurm shows of the job (docs/schedulers.md)", Config: true, Keys: []FileKey{
-		{Name: "comment", Form: TruthForm, Default: "false", About: "true: the job's comment is kept up to date: rescued or not, attempts, GPU time lost; a comment of your own stays", at: func(j *Job) any { return &j.SlurmComment }},
-	}},
 }
 
 // SiteSections are the tables that only the site's configuration may have.

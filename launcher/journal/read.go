@@ -29,11 +29,6 @@ var outlined = []string{"began", "started", "exited", "decided", "finished"}
 // attempts that were started, and the decisions. Of a long journal those in the middle are missing. It returns the
 // time of the last write, too. The error is *Unreadable for a line that cannot be read.
 func Outline(dir string) (events []launcher.Event, written time.Time, err error) {
-	return readPart(dir, func(*os.File, int64) []launcher.Event { return nil })
-}
-
-// readPart returns the events that short reads of a journal of that size, or an outline if it returns none.
-func readPart(dir string, short func(f *os.File, size int64) []launcher.Event) (events []launcher.Event, written time.Time, err error) {
 	path := filepath.Join(dir, File)
 	f, err := system.OpenFile(path, os.O_RDONLY)
 	if err != nil {
@@ -43,9 +38,6 @@ func readPart(dir string, short func(f *os.File, size int64) []launcher.Event) (
 	info, err := f.Stat()
 	if err != nil {
 		return nil, time.Time{}, fmt.Errorf("read the journal: %w", err)
-	}
-	if events := short(f, info.Size()); events != nil {
-		return events, info.ModTime(), nil
 	}
 	head, tail := io.NewSectionReader(f, 0, info.Size()), io.NewSectionReader(f, 0, 0)
 	if info.Size() > outlineHead+outlineTail {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,15 +79,6 @@ func TestSilentPorts(t *testing.T) {
 	}
 }
 
-// Where only what FIPS 140 approves may be used, nodes still meet.
-func TestNodesMeetUnderFIPS(t *testing.T) {
-	cmd := exec.Command(os.Args[0], "-test.run=^TestNoProxy$", "-test.v")
-	cmd.Env = append(os.Environ(), "GODEBUG=fips140=on")
-	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestNoProxy") {
-		t.Errorf("%v:\n%s", err, out)
-	}
-}
-
 func listenHere(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -137,14 +126,6 @@ func TestFamiliesOfAddresses(t *testing.T) {
 		follower.Close()
 		head.Close()
 	}
-}
-
-// A proxy of the environment has no part in it.
-func TestNoProxy(t *testing.T) {
-	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "GRPC_PROXY"} {
-		t.Setenv(variable, "http://127.0.0.1:1")
-	}
-	newLaunch(t, 2).join(t, 1)
 }
 
 func TestNoListener(t *testing.T) {

@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -98,100 +97,6 @@ func namedCertificate(t *testing.T, secret []byte, run, name string) *tls.Certif
 		t.Fatal(err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
-// A certificate of the launch without its key proves nothing.
-func TestACopiedCertificate(t *testing.T) {
-	l := newLaunch(t, 2)
-	c := credentialsOf(t, testSecret, "run", 1, 2)
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.own.PrivateKey = key
-	if link, err := NewDialer(c, "127.0.0.1", l.port).Dial(t.Context()); err == nil {
-		link.Close()
-		t.Error("it got through")
-	}
-	l.stillServes(t)
-}
-
-// Text of any kind, and TLS of another version, end in the handshake.
-func TestGarbage(t *testing.T) {
-	l := newLaunch(t, 2)
-	for what, text := range map[string]string{
-		"http":      "GET / HTTP/1.1\r\nHost: head\r\n\r\n",
-		"http2":     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"zeros":     string(make([]byte, 1<<16)),
-		"tls alert": "\x15\x03\x03\x00\x02\x02\x28",
-		"large":     "\x16\x03\x01\xff\xff" + strings.Repeat("x", 1<<16),
-	} {
-		conn, err := net.Dial("tcp", l.at())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = io.WriteString(conn, text) // the head may have ended the connection meanwhile
-		if said := refused(t, conn); strings.Contains(string(said), "HTTP") {
-			t.Errorf("%s: the head says %q", what, said)
-		}
-	}
-	old := credentialsOf(t, testSecret, "run", 1, 2).testConfig()
-	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if conn, err := tls.Dial("tcp", l.at(), old); err == nil {
-		conn.Close()
-		t.Error("TLS 1.2 is taken")
-	}
-	l.stillServes(t)
-}
-
-// A recorded connection of a node cannot be replayed: its records are invalid in another.
-func TestAReplay(t *testing.T) {
-	l := newLaunch(t, 2)
-	front, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer front.Close()
-	heard := make(chan []byte, 1)
-	go func() { heard <- overhear(front, l.at()) }()
-	follower, err := NewDialer(credentialsOf(t, testSecret, "run", 1, 2), "127.0.0.1", front.Addr().(*net.TCPAddr).Port).Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, err := l.links.Accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	sendBody(t, follower, "bye")
-	receiveBody(t, head)
-	head.Close()
-	follower.Close()
-	conn, err := net.Dial("tcp", l.at())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = conn.Write(<-heard)
-	refused(t, conn)
-	l.stillServes(t)
-}
-
-// overhear passes one connection on, and returns what its client sent.
-func overhear(front net.Listener, to string) []byte {
-	client, err := front.Accept()
-	if err != nil {
-		return nil
-	}
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		return nil
-	}
-	back := make(chan struct{})
-	go func() { defer close(back); _, _ = io.Copy(client, server); client.Close() }()
-	var said strings.Builder
-	_, _ = io.Copy(io.MultiWriter(server, &said), client)
-	server.Close()
-	<-back
-	return []byte(said.String())
 }
 
 // Clients that begin handshakes and do not continue block no node, up to a number.

@@ -96,7 +96,7 @@ func LookAtRun(path string) Entry {
 	if !r.Locked {
 		r.PID = 0
 	}
-	events, written, err := journal.Summary(path)
+	events, written, err := journal.Outline(path)
 	if err != nil {
 		r.Broken = err.Error()
 	}

@@ -32,7 +32,6 @@ type source struct {
 	ratio    float64
 	more     float64
 	evidence string
-	cap      float64 // in inputs of a block in fp32; 0: none
 }
 
 // source finds the sight with the most information about the blocks of a mode.
@@ -67,13 +66,10 @@ func (f *Predictor) translate(g sight, mode RankPlan) source {
 		}
 	}
 	if from, to := kindOf(g.plan), kindOf(mode); from != to {
-		ratio, sd := precisionRatio(mode.Attention, from, to)
+		ratio, sd := precisionRatio(from, to)
 		s.evidence = "other precision"
 		s.ratio *= ratio
 		s.more += .5 * sd / ratio
-		if to == "autocast" && mode.Attention != "eager" {
-			s.cap = autocastMostInputs
-		}
 	}
 	if g.plan.Sharding == "fsdp" && mode.Sharding != "fsdp" {
 		s.more += marginStream
@@ -110,12 +106,9 @@ func kindOf(p RankPlan) string {
 }
 
 // precisionRatio is the ratio of a block's bytes in two kinds, and its deviation.
-func precisionRatio(attention, from, to string) (ratio, sd float64) {
+func precisionRatio(from, to string) (ratio, sd float64) {
 	rel := map[string]float64{"fp32": 1, "autocast": autocastBlock, "half": halfBlock}
 	sd = autocastBlockSD
-	if attention == "eager" {
-		rel["autocast"], sd = autocastEagerBlock, autocastEagerSD
-	}
 	if from != "fp32" && to == "fp32" {
 		sd = .8 // fp32 attention may keep its scores
 	}
@@ -142,20 +135,12 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 		l.input = input[b.Path] * long
 		switch {
 		case g.seen > 0:
-			l.each = f.attended(src, mode, g.each, l.input/max(long, 1e-9)*f.fp32Input(mode)) * f.stretched(mode, g.each*src.ratio, l.input/max(long, 1e-9)*f.fp32Input(mode), long)
+			l.each = g.each * src.ratio * long
 			l.more, l.seen = src.more+f.seenMargin(g.seen, b.Count), true
-			if src.cap > 0 && l.input > 0 {
-				l.each = math.Min(l.each, src.cap*l.input*f.fp32Input(mode))
-			}
 			l.gap, l.keeps = g.gap*src.ratio*long, g.keeps*long*stream(mode)/stream(src.sight.plan)
 			l.most = l.each * math.Max(g.most/math.Max(g.each, 1), 1)
 		default:
-			reached := l.input
 			l = f.unreached(l, before, g, out.lists)
-			if f.encoderDecoder() && reached > 0 && before.input > 0 {
-				l.input = reached
-				l.each, l.more = before.each*l.input/before.input*decoderBlock, marginUnreached/2
-			}
 			l.each = math.Max(l.each, g.least*src.ratio*long)
 			l.more += src.more
 		}
@@ -163,7 +148,7 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 			l.input = before.input
 		}
 		if l.input == 0 {
-			l.input = l.each / f.perInput()
+			l.input = l.each / blockInputs
 		}
 		l.each = math.Max(l.each, l.input)
 		l.most = math.Max(l.most, l.each)
@@ -172,44 +157,6 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 	}
 	out.more = totalMore(out.lists)
 	return out
-}
-
-// attended is the bytes that a block holds in the mode at the measured sequence. A fused kernel
-// keeps no scores, and no less than the rest.
-func (f *Predictor) attended(src source, mode RankPlan, each, input float64) float64 {
-	if src.sight.plan.Attention == "eager" && mode.Attention != "eager" && src.ratio < 1 {
-		return max(each*src.ratio, min(each*src.ratio/fusedAttentionBlock, plain(mode)*input))
-	}
-	return each * src.ratio
-}
-
-// plain is the bytes that a block holds in addition to scores, in units of its input in fp32.
-func plain(mode RankPlan) float64 {
-	if kindOf(mode) == "fp32" {
-		return plainInputs
-	}
-	return plainInputsHalf
-}
-
-// stretched is the factor of a block's bytes for a sequence that is longer by a factor:
-// attention's scores grow with its square.
-func (f *Predictor) stretched(mode RankPlan, each, input, long float64) float64 {
-	if long == 1 || each <= 0 || mode.Attention != "eager" && (input <= 0 || each < scoresInputs*input) {
-		return long
-	}
-	rest := min(plain(mode)*input/each, 1)
-	return rest*long + (1-rest)*long*long
-}
-
-// fp32Input is the ratio of an input in fp32 to one in the mode's weights.
-func (f *Predictor) fp32Input(mode RankPlan) float64 { return 4 / stream(mode) }
-
-// perInput is the bytes that a block holds in units of its input if nothing is known.
-func (f *Predictor) perInput() float64 {
-	if f.model.Convolutional {
-		return convolutionInputs
-	}
-	return blockInputs
 }
 
 // seenMargin is the margin for a list of which seen blocks were seen.
@@ -392,7 +339,7 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 		}
 		l.each = math.Max(l.each, 1.1*least[b.Path])
 		if l.input == 0 {
-			l.input = l.each / f.perInput()
+			l.input = l.each / blockInputs
 		}
 		before = l
 		out.lists = append(out.lists, l)
@@ -435,9 +382,9 @@ func (f *Predictor) priorInputs(mode RankPlan) float64 {
 	case known && p.Sequence >= 1:
 		return block(a, p) / hidden(a, p)
 	case autocast(mode): // activations in 16 bit, inputs in fp32
-		return f.perInput() * autocastBlock
+		return blockInputs * autocastBlock
 	}
-	return f.perInput()
+	return blockInputs
 }
 
 // wholeForward treats all bytes that a forward held as one block, if no list is known.

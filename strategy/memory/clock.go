@@ -50,7 +50,6 @@ const (
 	offloadedNVMe          = 4.0  // the same from one fast disk
 	hostLink               = 20e9 // bytes a second, PCIe in practice
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
-	lossAgain              = 4.0  // times that a cross entropy in parts reads or writes its logits once more (counted)
 )
 
 // leastDevice is the least part of the device's expected time that a measured step may show: launches are not known that
@@ -182,9 +181,6 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	if mode.ForwardParts > 1 { // a forward more; each part is launched, and adds its gradients to a sum
 		c.each += forwards / 3
 		c.floor *= float64(mode.ForwardParts) * (1./3 + c.again)
-	}
-	if mode.LossParts == "on" {
-		c.each += lossAgain * f.logits(mode) / speed.memory
 	}
 	c.update = 28 * float64(f.model.Trainable) / (1.3 * speed.memory) // Adam reads and writes 28 bytes a parameter
 	f.moved(mode, s, &c)

@@ -18,10 +18,7 @@ type Estimated struct {
 	// needed only while the model is loaded.
 	Host, NVMe int64
 	Loading    bool
-	// DeepSpeed is the result of DeepSpeed's own estimator for the same stage; zero if it has
-	// none.
-	DeepSpeed DeepSpeedEstimate
-	Cards     []Card
+	Cards      []Card
 }
 
 // Parts are bytes on one device by their use.
@@ -93,9 +90,6 @@ func Estimate(a Architecture, p RankPlan) Estimated {
 	bound, _ := e.Bounds.peak()
 	e.Bound = scaled(bound, roomOf(p))
 	e.Host, e.NVMe, e.Loading = hostBytes(a, p)
-	if p.DeepSpeed && stage(p) >= 2 {
-		e.DeepSpeed = deepSpeedEstimate(a, p)
-	}
 	e.Cards = cards(e.Mean, e.Bound, e.Outside)
 	return e
 }
@@ -239,3 +233,30 @@ func (e Estimated) Smallest() (Card, bool) {
 // SmallestCard is the smallest card with so many bytes, including those outside the allocator;
 // false if none is large enough.
 func SmallestCard(need int64) (Card, bool) { return Estimated{Cards: cards(need, need, 0)}.Smallest() }
+
+// hostSlack is the additional_buffer_factor of DeepSpeed's estimators: the ratio of the host memory to
+// the bytes that are moved there.
+const hostSlack = 1.5
+
+// hostBytes is the need of all ranks together for their host's memory and for NVMe. loading: it is
+// needed at the start only, when each rank makes the weights on the host before they go to the
+// device.
+func hostBytes(a Architecture, p RankPlan) (host, nvme int64, loading bool) {
+	kept := int64(0)
+	if p.OffloadActivations != "none" {
+		kept = ceil(float64(a.Layers) * pinned(hidden(a, p)*float64(p.MicroBatch)) * float64(p.DataParallel))
+	}
+	if !elsewhere(p.OffloadOptimizer) && !elsewhere(p.OffloadParam) {
+		each := RateOf(p).Weights
+		if p.DeepSpeed { // its master copy is made of fp32 weights, unless the model is made in shards
+			each = 4
+		}
+		return max(kept, share(a.Parameters, each, 1)*int64(p.DataParallel)), 0, kept == 0
+	}
+	st, ranks := statesOf(a, p), float64(p.DataParallel)
+	each := max(st.host, hostSlack*4*float64(a.Parameters)) // DeepSpeed: each rank makes the whole model there
+	if p.Sharding == "fsdp" || st.nvme > 0 {
+		each = max(st.host, st.pinned)
+	}
+	return ceil(each*ranks) + kept, ceil(st.nvme * ranks), false
+}

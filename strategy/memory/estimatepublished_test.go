@@ -47,8 +47,6 @@ var publishedTables = []struct {
 	{titanSource, "Llama 3.1 8B, 128 GPUs, 2 × 8192, selective", llama8B, titan(128, 2, 8192, "selective"), reserved, 67.0 * gibi},
 	{titanSource, "Llama 3.1 8B, 8 GPUs, 1 × 32768, full", llama8B, titan(8, 1, 32768, "full"), reserved, 83.9 * gibi},
 	{qwenSource, "1.8B, 256 tokens", qwenSmall, qwen(1, 256), ofProcess, 43.5 * gigabyte},
-	{qwenSource, "1.8B, 512 tokens", qwenSmall, qwen(1, 512), ofProcess, 43.5 * gigabyte},
-	{qwenSource, "1.8B, 1024 tokens", qwenSmall, qwen(1, 1024), ofProcess, 43.5 * gigabyte},
 	{qwenSource, "1.8B, 2048 tokens", qwenSmall, qwen(1, 2048), ofProcess, 43.5 * gigabyte},
 	{qwenSource, "1.8B, 4096 tokens", qwenSmall, qwen(1, 4096), ofProcess, 47.1 * gigabyte},
 	{qwenSource, "1.8B, 8192 tokens", qwenSmall, qwen(1, 8192), ofProcess, 48.3 * gigabyte},

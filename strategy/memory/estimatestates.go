@@ -215,7 +215,7 @@ func headOfPlan(p RankPlan) (held, temporary float64) {
 	case "fused":
 		return 0, headFused
 	case "chunked": // logits and their gradients in 16 bits, a part at a time in fp32
-		return .5, .5 + headPart
+		return .5, .5 + headChunk
 	}
 	return headHeld, headTemporary
 }

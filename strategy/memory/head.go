@@ -52,17 +52,19 @@ func (f *Predictor) reached() int {
 // in the dtype of the logits, or to autocast (landscape: BERT).
 func (f *Predictor) headPrior(mode RankPlan) (held, temporary float64) {
 	held, temporary = f.headWhole(mode)
+	gradient := 1.
 	switch {
 	case mode.LossParts == "":
 		return held, temporary
 	case mode.LossParts == "fused":
 		return 0, headFused
-	case f.causal() || kindOf(mode) == "fp32": // the log-softmax is as large as the logits that replace it
-		return held, 1 + headPart
-	case kindOf(mode) == "autocast":
-		held-- // the log-softmax in fp32
+	case kindOf(mode) != "fp32": // logits and gradient have 16 bits; upcast.py converts a part at a time
+		held, gradient = headHalf, .5
 	}
-	return held, .5 + headPart
+	if f.lossInside() { // the gradient of the logits is made in the forward
+		return held + gradient, 0
+	}
+	return held, gradient
 }
 
 // causal reports whether the model computes its loss in fp32, as transformers' causal language
@@ -98,17 +100,17 @@ func (f *Predictor) headOf(s *modePeaks) {
 	logits := f.logits(s.mode)
 	held, temporary := f.headPrior(s.mode)
 	s.head, s.temporary = held*logits, temporary*logits
-	s.headMore = f.margin(marginHead)
-	if f.encoderDecoder() && f.reached() < 2 {
-		s.headMore = decoderMore // the targets' length was not seen
+	if s.mode.LossParts == "on" {
+		s.pieces = 3 * logits // its log-softmax, the gradient of that, and the logits' in the same type
 	}
+	s.headMore = f.margin(marginHead)
 	if autocast(s.mode) && logits > 0 && s.mode.Checkpointing == "full" {
 		s.inside = headForward * logits
 		if !f.causal() {
 			s.inside = headForwardPlain * logits
 		}
 		if s.mode.LossParts != "" {
-			s.inside = (held + max(headPart, headFused)) * logits
+			s.inside = math.Max(held, headFused) * logits
 		}
 	}
 	defer f.severalOf(s)
@@ -129,7 +131,7 @@ func (f *Predictor) headOf(s *modePeaks) {
 		}
 		switch {
 		case g.temporarySeen && near && (g.plan.Checkpointing == s.mode.Checkpointing || logits > 0):
-			s.temporary = g.temporary * long
+			s.temporary, s.pieces = g.temporary*long, 0
 		case g.temporarySeen && own > 0:
 			s.temporary *= math.Min(math.Max(g.temporary/(t*own), .1), 3)
 		}
@@ -156,6 +158,8 @@ func (f *Predictor) unseenHead(s *modePeaks, kinds kindLists) {
 	switch {
 	case f.logits(s.mode) == 0 && !f.model.Convolutional && n > 1 && kinds.lists[0].seen && !kinds.lists[n-1].seen:
 		s.unseen = kinds.lists[n-1].each
+	case s.mode.LossParts == "on" && kindOf(s.mode) != "fp32" && f.causal():
+		s.unseen = f.logits(s.mode) // where the job converts all of them itself
 	case autocast(s.mode) && !f.lossInside():
 		s.lossMore = marginHeadUnseen
 	}
@@ -215,15 +219,9 @@ func (f *Predictor) lateOf(s *modePeaks) {
 	}
 	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
 	s.again = embedding
-	switch {
-	case f.model.Tied && autocast(s.mode):
-		s.late, s.lateMore = embedding, embedding
-	case f.model.Tied:
+	s.late = embedding
+	if f.model.Tied {
 		s.late = 2 * embedding
-	case autocast(s.mode):
-		s.late, s.lateMore = 0, embedding
-	default:
-		s.late = embedding
 	}
 	if n := float64(max(s.mode.DataParallel, 1)); stage(s.mode) == 3 {
 		s.late, s.lateMore = s.late/n, embedding

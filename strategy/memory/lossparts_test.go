@@ -2,8 +2,8 @@ package memory
 
 import "testing"
 
-// A cross entropy in parts needs less where the logits are the most of a job's memory, no less
-// where a model has none, and a little more time.
+// A cross entropy in parts needs less where the logits are the most of a job's memory: the logits,
+// their gradient, both in their own type, and one part. It needs no less where a model has none.
 func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 	words := TrainedModel{
 		Class: "GPTForPreTraining", Parameters: 124e6, Bytes: map[string]int64{"float32": 496e6}, Embedding: 39e6, Outside: 39e6, Cast: 124e6, Tied: true,
@@ -11,6 +11,8 @@ func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 	}
 	outside, images := words, words
 	outside.Class = "GPT" // its loss is outside of the model, and the job holds the logits until the next step
+	causal := words
+	causal.Class = "GPT2LMHeadModel" // which converts its logits to fp32 itself
 	images.Vocabulary, images.Hidden, images.Embedding = 1000, 768, 0
 	device := DeviceMemory{Name: "H100", Total: 80 << 30}
 	for _, test := range []struct {
@@ -22,6 +24,8 @@ func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 		{words, "fp32", "full", .9, 1},
 		{outside, "fp32", "full", 1.9, 2},
 		{words, "bf16", "full", 1.3, 1.5},
+		{causal, "fp32", "full", .9, 1},
+		{causal, "bf16", "full", 1.8, 2},
 		{images, "fp32", "full", 0, 0},
 	} {
 		whole := RankPlan{MicroBatch: 16, Accumulation: 1, Weights: "fp32", Compute: test.compute, Checkpointing: test.checkpointing, Sequence: 1024, Optimizer: "adamw"}
@@ -40,11 +44,8 @@ func TestLossInPartsNeedsLessForItsLogits(t *testing.T) {
 		if saved < test.least || saved > test.most {
 			t.Errorf("%s %s %s: %d and %d bytes: saves %.2f logits, want %.1f to %.1f", a.Unknown, test.compute, test.checkpointing, a.Mean, b.Mean, saved, test.least, test.most)
 		}
-		switch slower := b.Seconds / a.Seconds; {
-		case test.least > 0 && (slower <= 1 || slower > 1.1):
+		if a.Seconds != b.Seconds {
 			t.Errorf("%s: %g and %g seconds", test.compute, a.Seconds, b.Seconds)
-		case test.least == 0 && slower != 1:
-			t.Errorf("without logits: %g and %g seconds", a.Seconds, b.Seconds)
 		}
 	}
 }
@@ -71,7 +72,7 @@ func TestMeasuredLossScalesLossInParts(t *testing.T) {
 			parts := whole
 			parts.LossParts = "on"
 			a, b := f.shape(&whole), f.shape(&parts)
-			if b.temporary >= a.temporary || b.head > 1.001*a.head {
+			if b.temporary >= a.temporary || b.head+b.temporary >= a.head+a.temporary {
 				t.Errorf("%s %+v: whole %.0f + %.0f, in parts %.0f + %.0f", l.head.Model, s, a.head, a.temporary, b.head, b.temporary)
 			}
 			if near := b.blocks / a.blocks; near < .99 || near > 1.01 {

@@ -101,6 +101,7 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 		}
 	}
 	head, temporary := s.head*(1+x.head)+x.headBytes, s.temporary*(1+x.loss)
+	piece := math.Min(s.pieces*m, lossPart)
 	part, outputs, all := m, 0., 0.
 	if s.together {
 		// Those of the later call, and the one that is being added to them: autograd hands a sum on when
@@ -111,10 +112,10 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 		// What is alive with each part: the outputs of the batch, their gradient, and the sum of
 		// the parameters' gradients. A loss inside the model is not told apart from one outside.
 		part, outputs, all = math.Ceil(m/k), 2*head*m, all+st.gradients
-		most(forward+s.copies+(head+temporary)*m, "loss")
-		most(during+s.copies+all+outputs+(blocks+head+temporary)*part, "recompute")
+		most(forward+s.copies+(head+temporary)*m+piece, "loss")
+		most(during+s.copies+all+outputs+(blocks+head+temporary)*part+piece, "recompute")
 	} else {
-		most(forward+s.copies+(blocks+head+temporary)*m, "loss")
+		most(forward+s.copies+(blocks+head+temporary)*m+piece, "loss")
 	}
 	if s.most > s.copies {
 		most(forward+s.most+outputs/2+(blocks+s.inside*(1+x.head))*part+workspace, "forward")

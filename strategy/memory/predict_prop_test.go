@@ -118,9 +118,6 @@ func TestMoreEvidenceNeverWidensTheBound(t *testing.T) {
 		// A block that holds exactly the prior's bytes, so that only the uncertainty changes.
 		w, p := anyWorld(t), rankPlan(t)
 		w.block = w.input * blockInputs
-		if w.conv {
-			w.block = w.input * convolutionInputs
-		}
 		micro := rapid.IntRange(1, 64).Draw(t, "failed micro batch")
 		device := DeviceMemory{Total: 1 << 50}
 		margin := func(seen ...Measurement) float64 {

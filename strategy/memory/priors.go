@@ -66,6 +66,8 @@ const (
 	// to half as much more.
 	headHeld      = 1.05
 	headTemporary = 2.0
+	// headHalf is headHeld for logits in 16 bits without a copy in fp32.
+	headHalf = 0.6
 	// headTemporaryOutside is the same in fp32 for a loss that the job computes outside of its model: the
 	// log-softmax, and the gradients of it and of the logits, which the job still holds (traced on a CPU with
 	// torch 1.13).
@@ -75,9 +77,12 @@ const (
 	headForward = 2.5
 	// headForwardPlain is the same if the loss is left to autocast (landscape: BERT).
 	headForwardPlain = 2.15
-	// headPart is the most that a cross entropy in parts needs for one of them: three tensors of a
-	// 64th of the logits (computed).
-	headPart = 3. / 64
+	// lossPart is the bytes that a cross entropy in parts works with where they are free: less
+	// where less is (launcher/hook/inside/remedies/losspart.py, WORK).
+	lossPart = 256 << 20
+	// headChunk is the most that a framework's loss in chunks needs for one of them, in units of
+	// the logits in fp32: with it estimates agree with torchtune's published peaks.
+	headChunk = 3. / 64
 	// headFused is the most that a fused loss needs for a moment: parts of the logits, and the
 	// output's gradient in fp32. It is a guess on the safe side.
 	headFused = .25
@@ -102,14 +107,13 @@ const (
 
 	// A decoder that was not reached has fewer tokens than its encoder: targets are shorter than
 	// sources in summaries, answers and transcripts, about as long in translations. The bound
-	// takes twice that. If its input was seen, a block with its second attention holds a third
-	// more.
+	// takes twice that.
 	decoderShare = 0.4
 	decoderMore  = 1.0
-	decoderBlock = 1.35
 
 	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
-	// 10–58 (landscape).
+	// 10–58 (landscape), in a
+	// convolutional net 3 (a ResNet's bottleneck) to 12 (a ConvNeXt's block).
 	blockInputs = 25
 	// narrowerList is the ratio of widths below which the blocks of a list that was not reached
 	// are narrower than those before it, as those of an autoencoder's decoder. It works on up to
@@ -121,27 +125,16 @@ const (
 	returningList  = 1.5
 	returningMore  = 1.0
 	returningKeeps = 0.4
-	// convolutionInputs is the same for convolutional nets: 3 for a ResNet's bottleneck,
-	// 12 for a ConvNeXt's block.
-	convolutionInputs = 6
 
 	// autocastBlock is the ratio of a block's bytes under autocast to those in fp32: .50–.75, .27
 	// if fp32 attention kept its scores; eager attention .71–1.11.
 	autocastBlock       = 0.65
 	autocastBlockSD     = 0.20
-	autocastEagerBlock  = 0.85
-	autocastEagerSD     = 0.30
-	autocastMostInputs  = 22   // fp32 inputs: autocast runs fused attention (landscape: 9–21.5)
 	halfBlock           = 0.52 // 16-bit weights over fp32: .23–.52
 	fusedAttentionBlock = 0.45 // SDPA over eager: .44–.48 in fp32 and .25–.44 under autocast; 1.0 if fp32 falls back
-	// plain is the bytes that a block holds in addition to its attention's scores, which grow
-	// with the square of the sequence, in units of its input in fp32: in fp32, and in 16 bit
-	// (landscape and lengths from 128 to 2048: 16–28, 9–21).
-	plainInputs       = 16
-	plainInputsHalf   = 12
-	fusedDoubt        = 0.65 // the share of the way to the most that the bound takes
-	fusedFallback     = 1.0  // the most of it in fp32, and in 16 bit
-	fusedFallbackHalf = 0.6
+	fusedDoubt          = 0.65 // the share of the way to the most that the bound takes
+	fusedFallback       = 1.0  // the most of it in fp32, and in 16 bit
+	fusedFallbackHalf   = 0.6
 
 	// selectiveHeld is the share of a block that selective checkpointing keeps; the bound takes
 	// all of it, because with fused attention it may save nothing (published: 25.5 → 24.9 GB).

@@ -13,6 +13,8 @@ type modePeaks struct {
 	// For a sample: held by stem and blocks, by the head, for the loss's backward, the most
 	// inside the forward in addition to the blocks.
 	blocks, head, temporary, inside float64
+	// pieces is the bytes for a sample of all parts of a loss that is computed in parts.
+	pieces float64
 	// unseen is what the bound adds for a head that was not reached, in bytes of a sample.
 	unseen     float64
 	windows    []window
