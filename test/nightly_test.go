@@ -114,22 +114,14 @@ func (n unwatched) runs(t *testing.T, with []string, text string, env ...string)
 	return cmd.ProcessState.ExitCode()
 }
 
-// over checks that the night was one run of two attempts that trained.
+// over checks that the night was one run of two attempts that trained, with a report.
 func (n unwatched) over(t *testing.T) {
 	t.Helper()
 	runs, _ := filepath.Glob(filepath.Join(n.dir, ".gpurun", "*", "*", "attempt-1"))
-	if len(runs) != 1 || !n.trained() {
-		t.Errorf("runs %v did not train", runs)
+	report, err := os.ReadFile(filepath.Join(n.dir, "junit.xml"))
+	if len(runs) != 1 || err != nil || !strings.Contains(string(report), `tests="3" failures="0" errors="0"`) {
+		t.Errorf("runs %v; report %v\n%s", runs, err, report)
 	}
-}
-
-// trained reports whether a run of the night has trained.
-func (n unwatched) trained() bool {
-	verdicts, _ := filepath.Glob(filepath.Join(n.dir, ".gpurun", "*", "*", "verdict.json"))
-	return slices.ContainsFunc(verdicts, func(path string) bool {
-		text, _ := os.ReadFile(path)
-		return strings.Contains(string(text), `"outcome": "trained"`)
-	})
 }
 
 // Each example goes through a night in which the GPU is lost once: it ends with 75, and the restart
@@ -174,6 +166,7 @@ func TestNights(t *testing.T) {
 		t.Parallel()
 		n := newUnwatched(t)
 		chain := contents(t, filepath.Join("..", "examples", "slurm"))["nightly.sbatch"]
+		chain = strings.Replace(chain, " train.toml", " --junit junit.xml train.toml", 1)
 		for i, want := range []int{75, 0} {
 			env := []string{"SLURM_JOB_ID=" + []string{"76", "78"}[i]}
 			if i > 0 {
@@ -201,6 +194,9 @@ func TestNightlyExitCodes(t *testing.T) {
 	if !slices.Contains(rule, any(12)) || slices.Contains(rule, any(75)) {
 		t.Errorf("Kubernetes gives up after %v", rule)
 	}
+	if junit := in(t, texts[".gitlab-ci.yml"], "train", "artifacts", "reports", "junit"); junit != "junit.xml" {
+		t.Errorf("GitLab reads %v", junit)
+	}
 }
 
 // The lines for cron, run by cron itself when the minute is full.
@@ -225,7 +221,8 @@ cat >/etc/cron.d/nightly; : >empty; mount --bind empty /etc/crontab; exec cron -
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {
-		if n.trained() {
+		verdict, _ := filepath.Glob(filepath.Join(n.dir, ".gpurun", "*", "*", "attempt-1", "..", "verdict.json"))
+		if text, _ := os.ReadFile(filepath.Join(n.dir, "junit.xml")); len(verdict) == 1 && strings.Contains(string(text), `value="trained"`) {
 			break
 		}
 	}

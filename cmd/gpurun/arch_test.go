@@ -42,7 +42,7 @@ var mayImport = map[string][]string{
 	"launcher/mask":        {},
 	"launcher/node":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/hook", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "strategy", "strategy/cause", "strategy/memory"},
 	"launcher/nodes":       {"launcher", "launcher/cluster", "launcher/commandline", "launcher/errext", "launcher/system", "strategy", "strategy/memory"},
-	"launcher/notify":      {"launcher", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
+	"launcher/notify":      {"launcher", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/show", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/python":      {"launcher/commandline", "launcher/errext", "launcher/ranks"},
 	"launcher/ranks":       {"launcher/mask", "launcher/system", "strategy", "strategy/cause"},
 	"launcher/show":        {"launcher", "launcher/commandline", "launcher/errext", "launcher/journal", "launcher/mask", "launcher/ranks", "launcher/system", "recipes", "recipes/edit", "strategy", "strategy/cause", "strategy/memory"},

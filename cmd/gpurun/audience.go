@@ -24,13 +24,15 @@ type audience struct {
 	monitor *show.Monitor
 	others  *notify.Notifier
 	meters  *notify.Exporter
+	pipe    *notify.Pipeline
 	events  *ranks.Messages // destination of the events as JSON; nil without --json
 }
 
-func newAudience(p *prepared, dir string, own job.Own, s stdio) *audience {
-	a := &audience{secrets: p.secrets()}
+func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pipeline) *audience {
+	a := &audience{secrets: p.secrets(), pipe: pipe}
 	a.monitor = show.OpenMonitor(show.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = a.monitor.Words
+	pipe.Mask(a.secrets)
 	a.people = &show.People{
 		W: a.said, Quiet: own.Quiet, Dir: dir, Mask: a.secrets,
 		Typed: p.WithoutNumber(p.begun.Args), Propose: p.propose(dir),
@@ -44,13 +46,14 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio) *audience {
 	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
 	a.others, events = notify.New(p.Job.Notify, notified, a.monitor.Events(events))
 	a.meters = notify.NewExporter(p.MetricsOf(filepath.Base(dir)), a.secrets)
-	a.show = a.meters.Events(events)
+	a.show = pipe.Events(a.meters.Events(events))
 	return a
 }
 
 // recall replays the events of the run before this process.
 func (a *audience) recall(events []launcher.Event) {
 	a.people.Recall(events)
+	a.pipe.Recall(events)
 }
 
 // begin starts the notifications. end waits for them, for a bounded time.

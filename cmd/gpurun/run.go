@@ -22,6 +22,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/manual"
 	"github.com/gpurun/gpurun/launcher/node"
 	"github.com/gpurun/gpurun/launcher/nodes"
+	"github.com/gpurun/gpurun/launcher/notify"
 	"github.com/gpurun/gpurun/launcher/ranks"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
@@ -33,7 +34,7 @@ func runCommand(s stdio) *cli.Command {
 	return &cli.Command{
 		Name:  "run",
 		Usage: "run a job (the verb may be omitted)",
-		UsageText: "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--propagate-exit-code] train.toml\n" +
+		UsageText: "gpurun [--json] [--quiet] [--run-id ID] [--deadline TIME] [--junit FILE] [--propagate-exit-code] train.toml\n" +
 			"gpurun [flags] COMMAND…\n" +
 			"gpurun [flags] script.py [arguments …]",
 		SkipFlagParsing: true,
@@ -66,11 +67,19 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 	if err != nil {
 		return err
 	}
+	o := notify.PipelineSetup{
+		JUnit: own.JUnit, Held: searchOf(j, own).Held(), Follows: j.Follows(os.Environ()),
+		Job: j.Name, Stderr: s.err,
+	}
 	if own.JSON {
 		s.out = s.err // stdout carries the events only
 	}
-	verdict, err := prepareAndLaunch(ctx, j, own, begun, s, deadline)
+	pipe, err := notify.OpenPipeline(o)
 	if err != nil {
+		return err
+	}
+	verdict, err := prepareAndLaunch(ctx, j, own, begun, s, pipe, deadline)
+	if pipe.End(err); err != nil {
 		return err
 	}
 	return verdictError(verdict, own)
@@ -79,7 +88,7 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 // prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or why it was
 // not written.
 func prepareAndLaunch(
-	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, deadline time.Time,
+	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *notify.Pipeline, deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
@@ -115,7 +124,7 @@ func prepareAndLaunch(
 	}
 	err = errBug
 	defer func() { thisNode.End(verdict, err) }()
-	return launch(ctx, p, own, s, signals, deadline, thisNode)
+	return launch(ctx, p, own, s, signals, pipe, deadline, thisNode)
 }
 
 // errBug is the end of a run that all nodes get if a panic ends node 0.
@@ -139,7 +148,7 @@ func verdictError(v launcher.Verdict, own job.Own) error {
 // launch opens the run directory and runs the job in it.
 func launch(
 	ctx context.Context, p *prepared, own job.Own, s stdio,
-	signals *node.Signals, deadline time.Time, thisNode *nodes.Node,
+	signals *node.Signals, pipe *notify.Pipeline, deadline time.Time, thisNode *nodes.Node,
 ) (launcher.Verdict, error) {
 	place := search(p, own)
 	place.Settled = func(d launcher.Decided) bool {
@@ -151,7 +160,7 @@ func launch(
 		return launcher.Verdict{}, err
 	}
 	p = &prepared{p.Pinned(filepath.Base(dir)), p.nvml, p.begun, p.guards}
-	a := newAudience(p, dir, own, s)
+	a := newAudience(p, dir, own, s, pipe)
 	defer a.close()
 	store, events, err := openRun(ctx, place, dir, a.said, a.show)
 	if err != nil {

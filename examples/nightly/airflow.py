@@ -7,7 +7,7 @@ from airflow.exceptions import AirflowException, AirflowFailException
 def nightly():
     @task(retries=5, retry_delay=datetime.timedelta(minutes=10))
     def train(ds=None):
-        code = subprocess.call(["gpurun", "--run-id", ds, "--deadline", "6h", "train.toml"], cwd="/srv/gpt")
+        code = subprocess.call(["gpurun", "--run-id", ds, "--deadline", "6h", "--junit", "junit.xml", "train.toml"], cwd="/srv/gpt")
         if code:
             raise (AirflowException if code == 75 else AirflowFailException)(f"gpurun ended with {code}")
 

@@ -71,6 +71,7 @@ type Own struct {
 	RunDir    string // the run directory, as given
 	RunID     string // the run's name in the folder of the job's runs; torchrun's run id is Launch.RunID
 	IfTrained string // "skip" or "run", as given: what to do if the job has trained before
+	JUnit     string // the file for a JUnit report, as given
 	Deadline  string // the time by which the run must be over, as given
 	Propagate bool   // exit with the job's own code if it failed by itself
 	Fresh     bool   // start with the job as written, despite remembered plans

@@ -101,6 +101,8 @@ var ownOptions = []Option{
 	{Name: "deadline", Value: "TIME", field: func(l *TorchrunCommand) any { return &l.Own.Deadline },
 		About: "when the run must be over, such as 4h or 07:30: it stops at a checkpoint before, with code 75, and starts\n" +
 			"no attempt that would be cut off before it makes progress"},
+	{Name: "junit", Value: "FILE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.JUnit },
+		About: "write a JUnit report: a case for each attempt and one for the run"},
 	{Name: "propagate-exit-code", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Propagate },
 		About: "end with the job's own code, if that is 1-63, where the job itself failed"},
 	{Name: "python", Value: "PATH", field: func(l *TorchrunCommand) any { return &l.Python },

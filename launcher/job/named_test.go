@@ -52,7 +52,7 @@ func TestInputs(t *testing.T) {
 func TestFlagsOfPipelinesAreFilled(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "", "train.toml": "[job]\nscript = \"train.py\"\n"})
 	for _, words := range [][]string{
-		{"--run-id", "", "train.py"}, {"--run-id=", "train.toml"}, {"train.toml", "--if-trained", ""}, {"--deadline", "", "train.py"},
+		{"--run-id", "", "train.py"}, {"--run-id=", "train.toml"}, {"train.toml", "--if-trained", ""}, {"--deadline", "", "train.py"}, {"--junit", "", "train.toml"},
 	} {
 		if _, _, err := Open(t.Context(), words, machine(dir).Environ, dir); err == nil || !strings.HasSuffix(err.Error(), " is empty") {
 			t.Errorf("%q: %v", words, err)

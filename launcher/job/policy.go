@@ -146,12 +146,12 @@ var ifTrained = []string{"skip", "run"}
 
 // filled are the flags of pipelines that must not be empty. An empty value, which may come from an unset
 // variable of the pipeline, would count as not given.
-var filled = []string{"run-id", "if-trained", "deadline"}
+var filled = []string{"run-id", "if-trained", "deadline", "junit"}
 
 // checkPipeline checks the flags by which pipelines select a run. set has the given flags. The error has a
 // hint.
 func checkPipeline(own Own, set map[string]string) error {
-	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline}
+	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline, "junit": own.JUnit}
 	for _, name := range filled {
 		if _, there := set[name]; there && values[name] == "" {
 			return errext.Errorf("leave the flag out, or see whether the variable that it comes from is set", "--%s is empty", name)

@@ -262,6 +262,13 @@ func (j *Job) Numbered(onAny bool) *Job {
 	return j
 }
 
+// Follows reports whether gpurun on another node decides for this job. It ignores contradictory variables,
+// which Prepare reports.
+func (j *Job) Follows(environ []string) bool {
+	place, err := j.where(environ)
+	return err == nil && place.NodeRank > 0
+}
+
 // where returns which node this is, by the job's command and an environment.
 func (j *Job) where(environ []string) (cluster.Placement, error) {
 	flags, environ := j.nodes, slices.Clone(environ)

@@ -88,6 +88,9 @@ func (s RunSearch) named() string {
 	return s.Named
 }
 
+// Held reports whether a gpurun uses the run directory that the user named.
+func (s RunSearch) Held() bool { return s.named() != "" && Locked(s.named()) }
+
 // left is the run that an earlier start of the scheduler's job left behind, empty for none. A batch script may run the same
 // command several times, in the same order after a restart: of several runs it is the oldest that this start of the job
 // has not resumed yet.

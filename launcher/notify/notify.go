@@ -1,5 +1,5 @@
-// Package notify reports a run to others: to a web server or a program, as described here, and to
-// Prometheus (metrics.go).
+// Package notify reports a run to others: to a web server or a program, as described here; to Prometheus (metrics.go);
+// and to the system that runs gpurun as a step of a pipeline (pipeline.go).
 //
 //	events.go    the events that are sent
 //	outbox.go    events on the disk until they are sent
