@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
 )
 
 // Each of these faults leaves processes behind that are not where a launcher
@@ -296,3 +299,80 @@ func (f freezer) freeze(t *testing.T, pid int) {
 }
 
 func (f freezer) thaw(t *testing.T) { t.Helper(); f.write(t, "freezer.state", "THAWED") }
+
+// A process with a handler gets the signal, even below a wrapper; no other process does.
+func TestAskReachesTheListeningProcessOfEachRank(t *testing.T) {
+	h := newHarness(t)
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	defer r.Close()
+	deaf := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: r}
+	wrapped := h.rank(2, "notices")
+	wrapped.Argv = append([]string{"/bin/sh", "-c", `"$@"; true`, "sh"}, wrapped.Argv...)
+	g := h.start(StartOptions{}, h.rank(0, "notices"), deaf, wrapped)
+	listening := []int{h.readProcesses(1)[0].PID, h.readProcesses(1)[0].PID}
+	asked := g.Ask(unix.SIGUSR1)
+	if len(asked) != 2 || len(asked[0]) != 1 || len(asked[2]) != 1 {
+		t.Fatalf("asked %v of %v", asked, g.PIDs())
+	}
+	got, told := []int{asked[0][0], asked[2][0]}, []int{h.word("pid"), h.word("pid")}
+	slices.Sort(listening)
+	slices.Sort(got)
+	slices.Sort(told)
+	if !slices.Equal(got, listening) || !slices.Equal(told, listening) {
+		t.Errorf("asked %v, heard by %v, want %v", got, told, listening)
+	}
+	if asked[2][0] == g.PIDs()[2] {
+		t.Error("the wrapper was asked")
+	}
+	if s := ProcessState(g.PIDs()[1]); s != "sleeping" {
+		t.Errorf("the rank without a handler is %q", s)
+	}
+	g.Signal(unix.SIGTSTP)
+	await(t, "the rank to stop", func() bool { return ProcessState(g.PIDs()[1]) == "stopped" })
+	g.Stop(0)
+	if s := ProcessState(g.PIDs()[1]); s != "" {
+		t.Errorf("a rank that has ended is %q", s)
+	}
+}
+
+// Only the peers are stopped: their ends do not count for the job. The other rank continues, and ends by
+// itself with its own code.
+func TestStopPeers(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(StartOptions{Marker: t.Name()}, h.rank(0, "heeds"), h.rank(1, "exit", "3"), h.rank(2, "heeds"), h.rank(3, "notices"))
+	ids := h.readProcesses(3)
+	var ends []strategy.Exit
+	next := func() {
+		t.Helper()
+		select {
+		case f := <-g.Exits():
+			ends = append(ends, strategy.Exit{PID: f.Rank, Code: f.Exit().Code, Signal: f.Exit().Signal, Stopped: f.Exit().Stopped})
+		case <-time.After(2 * time.Minute):
+			t.Fatalf("no further end after %+v", ends)
+		}
+	}
+	next() // of rank 1, which had failed before
+	g.StopPeers(unix.SIGTERM, []int{0})
+	next()
+	next()
+	if ends[1].PID > ends[2].PID {
+		ends[1], ends[2] = ends[2], ends[1]
+	}
+	if p, err := readProcess(g.PIDs()[0]); err != nil || !p.alive() {
+		t.Errorf("rank 0 does not go on: state %c, %v", p.state, err)
+	}
+	report := g.Stop(time.Hour)
+	next()
+	h.gone(ids...)
+	want := []strategy.Exit{{PID: 1, Code: 3}, {PID: 2, Code: 7, Stopped: true}, {PID: 3, Code: 143, Signal: 15, Stopped: true}, {PID: 0, Code: 7, Stopped: true}}
+	if diff := cmp.Diff(want, ends); diff != "" {
+		t.Errorf("ends (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(StopReport{}, report); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
