@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -240,9 +239,6 @@ func compareReal(c realCase, answer map[string]any) string {
 	}
 	return c.Name + ": " + strings.Join(faults, "; ") + line
 }
-
-// verifiedFile is the path of a recipe's report.
-func verifiedFile(name string) string { return path.Join("catalog", "verified", name+".toml") }
 
 // TestConformanceOfAccelerateLaunch: the variables are those that accelerate launch itself sets,
 // except the rendezvous and the number of threads, which gpurun sets in its own way.

@@ -13,7 +13,6 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,11 +80,15 @@ func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason s
 // progress if over has them.
 func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }
 
-// catalog has the recipes that come with gpurun, one TOML file for each framework, and the results of make
-// conformance for each.
+// catalog has the recipes that come with gpurun, one TOML file for each framework.
 //
 //go:embed catalog
 var catalog embed.FS
+
+// verified has the results of make conformance, by the name of the recipe.
+//
+//go:embed verified.toml
+var verified []byte
 
 // Catalog returns the recipes that come with gpurun, sorted by name.
 func Catalog() ([]Recipe, error) {
@@ -104,18 +107,24 @@ var Embedded = sync.OnceValues(func() ([]format.Recipe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, fs.DirEntry.IsDir)
+	reports := map[string]*format.Verified{}
+	if err := toml.Unmarshal(verified, &reports); err != nil {
+		return nil, fmt.Errorf("read the conformance reports: %w", err)
+	}
 	all, faults := make([]format.Recipe, len(entries)), make([]error, len(entries))
 	var reading sync.WaitGroup
 	for i, e := range entries {
 		reading.Go(func() { all[i], faults[i] = readEmbedded(e.Name()) })
 	}
 	reading.Wait()
+	for i := range all {
+		all[i].Verified = reports[all[i].Name]
+	}
 	slices.SortStableFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
 	return all, errors.Join(faults...)
 })
 
-// readEmbedded reads one recipe, and the report of make conformance on it, if there is one.
+// readEmbedded reads one recipe.
 func readEmbedded(file string) (format.Recipe, error) {
 	text, err := catalog.ReadFile("catalog/" + file)
 	if err != nil {
@@ -124,12 +133,6 @@ func readEmbedded(file string) (format.Recipe, error) {
 	r, err := format.Parse(file, text, rules)
 	if err != nil {
 		return r, fmt.Errorf("read the catalog of recipes: %w", err)
-	}
-	if report, err := catalog.ReadFile("catalog/verified/" + file); err == nil {
-		r.Verified = &format.Verified{}
-		if err := toml.Unmarshal(report, r.Verified); err != nil {
-			return r, fmt.Errorf("read the conformance report of %s: %w", r.Name, err)
-		}
 	}
 	return r, nil
 }
