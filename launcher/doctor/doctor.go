@@ -70,8 +70,6 @@ const (
 var groups = []group{
 	{"job", "Job", []check{
 		{name: "train.toml", needs: jobNamed, examine: trainFile},
-		{name: "notify", needs: jobNamed, examine: notifications},
-		{name: "metrics", needs: jobNamed, examine: metricsWritable, lateFix: diskHangs},
 	}},
 	{"python", "Python", []check{
 		{name: "interpreter", examine: interpreter, lateFix: "run it by hand: its sitecustomize or its disk hangs"},

@@ -3,10 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -133,47 +131,6 @@ func TestTime(t *testing.T) {
 	wants(t, timeLeft(t.Context(), slurm(now.Add(5*time.Hour))), Warning, "5h0m0s from now, and not started again", "--requeue")
 	wants(t, timeLeft(t.Context(), slurm(now.Add(5*time.Hour), "SLURM_RESTART_COUNT=1")), OK, "and started again", "")
 	wants(t, timeLeft(t.Context(), slurm(time.Unix(0, 0))), OK, "no end is known", "")
-}
-
-// What a job's pipeline relies on is looked at, no notification is sent, and nothing is left.
-func TestNotificationsAndMetrics(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "url"), []byte("https://example.org/x\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("GPURUN_NOWHERE", "")
-	for _, c := range []struct {
-		table      string
-		check      string
-		state      CheckStatus
-		found, fix string
-	}{
-		{"", "notify", Skipped, "names no receiver", ""},
-		{"[notify]\nurl_env = \"GPURUN_NOWHERE\"\n", "notify", Warning, "the variable GPURUN_NOWHERE, which url_env names, is not set", "set the variable"},
-		{"[notify]\nurl_file = \"$DIR/none\"\n", "notify", Warning, "the file that url_file names cannot be read", "write the file"},
-		{"[notify]\nurl_file = \"$DIR/url\"\n", "notify", OK, "posted nothing", ""},
-		{"[notify]\ncommand = [\"sh\", \"x\"]\n", "notify", OK, "/sh", ""},
-		{"", "metrics", Skipped, "name no place", ""},
-		{"[metrics]\ntextfile = \"$DIR/gpurun-{job}.prom\"\nlisten = \"127.0.0.1:0\"\n", "metrics", OK, "can be written", ""},
-		{"[metrics]\ntextfile = \"$DIR/none/gpurun.prom\"\n", "metrics", Warning, "$DIR/none is not a folder", "make the folder"},
-		{"[metrics]\nlisten = \"" + l.Addr().String() + "\"\n", "metrics", Warning, "in use", "another port"},
-	} {
-		here := strings.NewReplacer("$DIR", folder).Replace
-		p, err := jobOf(t, "[job]\nscript = \"train.py\"\n"+here(c.table), anyPython(t))
-		if err != nil {
-			t.Errorf("%s: %v", c.table, err)
-			continue
-		}
-		wants(t, resultOf(t, p, c.check), c.state, here(c.found), c.fix)
-	}
-	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
-	}
 }
 
 // A job whose PyTorch is for the CPU, or that hides the GPUs itself, lacks none.
