@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -78,7 +78,7 @@ func TestDistModule(t *testing.T) {
 	}
 	const lmod = "/usr/share/lmod/lmod/libexec/lmod"
 	if _, err := os.Stat(lmod); err == nil {
-		cmd := osexec.Command("sh", "-c", `eval "$("$0" bash load gpurun/1.2.3)"; echo "$PATH"; eval "$("$0" bash unload gpurun)"; echo "$PATH"`, lmod)
+		cmd := exec.Command("sh", "-c", `eval "$("$0" bash load gpurun/1.2.3)"; echo "$PATH"; eval "$("$0" bash unload gpurun)"; echo "$PATH"`, lmod)
 		cmd.Env = []string{"MODULEPATH=" + dir, "PATH=/usr/bin:/bin", "HOME=" + dir}
 		out, err := cmd.Output()
 		if want := dir + "/1.2.3/bin:/usr/bin:/bin\n/usr/bin:/bin\n"; err != nil || string(out) != want {
@@ -87,8 +87,8 @@ func TestDistModule(t *testing.T) {
 		return
 	}
 	for _, lua := range []string{"luac", "luac5.4", "luac5.3", "luac5.1"} {
-		if program, err := osexec.LookPath(lua); err == nil {
-			if out, err := osexec.Command(program, "-p", path).CombinedOutput(); err != nil {
+		if program, err := exec.LookPath(lua); err == nil {
+			if out, err := exec.Command(program, "-p", path).CombinedOutput(); err != nil {
 				t.Errorf("%v %s", err, out)
 			}
 			return

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -27,7 +27,7 @@ type crew struct {
 
 // A crewNode is one gpurun of a crew.
 type crewNode struct {
-	*osexec.Cmd
+	*exec.Cmd
 	said said
 	over chan struct{}
 }
@@ -66,7 +66,7 @@ func crewOf(t *testing.T, nodes int, dir string, env map[int][]string) *crew {
 	c := &crew{dir: dir}
 	t.Cleanup(func() { c.end(t) })
 	for k := range nodes {
-		n := &crewNode{Cmd: osexec.Command("sh", "-c", `exec "$0" --run-dir run "${FILE:-train.toml}"`, binary(t)), over: make(chan struct{})}
+		n := &crewNode{Cmd: exec.Command("sh", "-c", `exec "$0" --run-dir run "${FILE:-train.toml}"`, binary(t)), over: make(chan struct{})}
 		n.Dir, n.Stdout, n.Stderr = dir, &n.said, &n.said
 		n.Env = append(os.Environ(), crewMark+dir, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "GPURUN_JOB_ID="+dir, "GPURUN_SECRET="+strings.Repeat("0123456789abcdef", 4),
 			"GPURUN_NNODES="+strconv.Itoa(nodes), "GPURUN_NODE_RANK="+strconv.Itoa(k), "GPURUN_HEAD=127.0.0.1")
@@ -157,7 +157,7 @@ func lossesOf(out string) []string {
 func TestNodes(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
-	if err := osexec.CommandContext(t.Context(), filepath.Join("..", ".ci", "slurm.sh"), "build").Run(); err == nil {
+	if err := exec.CommandContext(t.Context(), filepath.Join("..", ".ci", "slurm.sh"), "build").Run(); err == nil {
 		lab(t)
 	}
 	interpreter := []string{"PYTHON_EXEC=" + python}

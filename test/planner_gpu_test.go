@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -130,7 +130,7 @@ func modes() []string {
 // freshFlag is --fresh, or nothing for a gpurun that does not remember.
 func freshFlag(t *testing.T) []string {
 	t.Helper()
-	text, err := osexec.CommandContext(t.Context(), binary(t), "help", "run").Output()
+	text, err := exec.CommandContext(t.Context(), binary(t), "help", "run").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func warm(t *testing.T, python string, installed map[string]string, all []contes
 		}
 	}
 	begun := time.Now()
-	cmd := osexec.CommandContext(t.Context(), python, "-c", "import "+strings.Join(modules, ", ")+"\ntry:\n    from transformers import Trainer\nexcept ImportError:\n    pass")
+	cmd := exec.CommandContext(t.Context(), python, "-c", "import "+strings.Join(modules, ", ")+"\ntry:\n    from transformers import Trainer\nexcept ImportError:\n    pass")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("import %v: %v\n%s", modules, err, tail(text, 10))
 	}

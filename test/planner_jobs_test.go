@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -290,7 +290,7 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 	} else {
 		words = append(words, c.python, "train.py")
 	}
-	cmd := osexec.CommandContext(ctx, binary(t), words...)
+	cmd := exec.CommandContext(ctx, binary(t), words...)
 	cmd.Dir = c.dir
 	cmd.Env = slices.Concat(insideEnv(), []string{"PYTHON_EXEC=" + c.python, "XDG_STATE_HOME=" + c.state, "XDG_CONFIG_HOME=" + fastest(t), "CUDA_VISIBLE_DEVICES=" + c.visible}, c.env)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,14 +28,14 @@ func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
 	before := contents(t, job)
-	cmd := osexec.Command("sh", "-c", binary(t)+strings.TrimPrefix(quickstartCommand(t), "gpurun"))
+	cmd := exec.Command("sh", "-c", binary(t)+strings.TrimPrefix(quickstartCommand(t), "gpurun"))
 	cmd.Dir, cmd.Env = job, append(os.Environ(), "PYTHON_EXEC="+python)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	version, err := osexec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+	version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestQuickstartLosses(t *testing.T) {
 	}
 	for _, division := range []string{whole, "--micro-batch-size 4 --accumulation 2 --checkpointing full"} {
 		line := binary(t) + strings.TrimPrefix(strings.Replace(command, whole, division, 1), "$ gpurun")
-		cmd := osexec.Command("sh", "-c", line)
+		cmd := exec.Command("sh", "-c", line)
 		cmd.Dir, cmd.Env = copyOf(t, filepath.Join("..", "examples", "quickstart")), append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -103,7 +103,7 @@ func quickstartCommand(t *testing.T) string {
 			}
 		}
 	}
-	dry := osexec.Command("sh", "-c", target+" --dry-run")
+	dry := exec.Command("sh", "-c", target+" --dry-run")
 	dry.Dir = testenv.Root(t)
 	out, err := dry.CombinedOutput()
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "PYTHON_EXEC=$python bin/gpurun examples/quickstart/train.toml") {
@@ -220,7 +220,7 @@ func build(t *testing.T) string {
 // built is one gpurun for all tests, in the folder that TestMain removes.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(shared, "bin", "gpurun")
-	if out, err := osexec.Command("go", "build", "-o", path, "../cmd/gpurun").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path, "../cmd/gpurun").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil

@@ -12,7 +12,7 @@ import (
 	"io"
 	"math"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -221,7 +221,7 @@ func rescueMachine(t *testing.T) (python string, installed map[string]string, de
 	if devices, err = nvml.Devices(); err != nil || len(devices) == 0 {
 		t.Skipf("needs an NVIDIA GPU: %v", err)
 	}
-	if python, err = osexec.LookPath(python); err != nil {
+	if python, err = exec.LookPath(python); err != nil {
 		t.Fatal(err)
 	}
 	if installed, err = interpreter.At(python, "", commandline.ParseEnviron(os.Environ())).Packages(t.Context()); err != nil {
@@ -304,7 +304,7 @@ func together(t *testing.T, python string, devices []ranks.Device, scenes []*sta
 // ballast holds two fifths of each GPU, less than gpurun counts as another job, until it is released.
 func ballast(t *testing.T, python string, devices []ranks.Device) (release func()) {
 	t.Helper()
-	cmd := osexec.Command(python, "-c", `
+	cmd := exec.Command(python, "-c", `
 import sys, torch
 held = [torch.empty(int(torch.cuda.mem_get_info(k)[1] * 0.4), dtype=torch.uint8, device=f"cuda:{k}") for k in range(torch.cuda.device_count())]
 print("held", flush=True)
@@ -335,7 +335,7 @@ func (st *staged) run(ctx context.Context) {
 	began := time.Now()
 	seen := sync.OnceFunc(func() { close(st.begun) })
 	defer seen()
-	cmd := osexec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), "--no-in-place", filepath.Join(st.job, st.scene.toml))
+	cmd := exec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), "--no-in-place", filepath.Join(st.job, st.scene.toml))
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+st.python, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
@@ -360,7 +360,7 @@ func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 		argv = slices.Delete(argv, at, at+2)
 	}
 	argv = slices.DeleteFunc(argv, func(word string) bool { return strings.HasPrefix(word, option+"=") })
-	cmd := osexec.CommandContext(ctx, st.python, argv...)
+	cmd := exec.CommandContext(ctx, st.python, argv...)
 	cmd.Dir = st.control
 	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "CUDA_VISIBLE_DEVICES=0") // without DataParallel over the other GPUs
 	for name, value := range last.Command.Env {

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,7 +30,7 @@ func newSite(t *testing.T) site {
 	s := site{dir: t.TempDir()}
 	s.gpurun = filepath.Join(s.dir, "gpurun")
 	link := "-X github.com/gpurun/gpurun/launcher/job.SiteConfig=" + filepath.Join(s.dir, "etc", "config.toml")
-	if out, err := osexec.Command("go", "build", "-ldflags", link, "-o", s.gpurun, "../cmd/gpurun").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", link, "-o", s.gpurun, "../cmd/gpurun").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	fits := filepath.Join(s.dir, "fits")
@@ -76,7 +76,7 @@ func (s site) run(t *testing.T, uid int, args ...string) (string, int) {
 			t.Error(err)
 		}
 	}
-	cmd := osexec.CommandContext(t.Context(), s.gpurun, args...)
+	cmd := exec.CommandContext(t.Context(), s.gpurun, args...)
 	var out bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = work, &out, &out
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_CONFIG_DIRS=" + os.DevNull, "CUDA_VISIBLE_DEVICES="}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,7 +40,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("GPURUN_SOAK is not a number of attempts; make soak sets it")
 	}
 	dir := home(t, map[string]string{"train.sh": soakTrainer})
-	cmd := osexec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",
+	cmd := exec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",
 		"--no-python", "--nproc-per-node", "2", "./train.sh")
 	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -46,7 +46,7 @@ func unshared(t *testing.T, flags ...string) []string {
 	if os.Geteuid() != 0 {
 		flags = append([]string{"--user", "--map-root-user"}, flags...)
 	}
-	if out, err := osexec.Command("unshare", append(flags, "true")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", append(flags, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespaces here: %v %s", err, out)
 	}
 	return append([]string{"unshare"}, flags...)
@@ -64,7 +64,7 @@ echo $PPID >ready.new; mv ready.new ready
 while :; do sleep 0.1; done
 `})
 	words = append(words, build(t), "--run-dir", "run", "--no-python", "--nproc-per-node", "1", "./train.sh")
-	cmd := osexec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = dir
 	var said bytes.Buffer
 	cmd.Stderr = &said
@@ -117,7 +117,7 @@ exec "$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh "$1"
 	binary := build(t)
 	for name, want := range map[string]int{"keep": 74, "remove": 0} {
 		words := append(words, "sh", "-c", `. ./start.sh`, binary, name)
-		cmd := osexec.Command(words[0], words[1:]...)
+		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = dir
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code == 99 {
@@ -158,7 +158,7 @@ echo "second: $?"
 cat small/run/verdict.json
 `})
 	words = append(words, "sh", "-c", ". ./start.sh", build(t))
-	cmd := osexec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = dir
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() == 99 {
@@ -217,7 +217,7 @@ with open("start.new", "w") as f: f.write("%d %d %d" % (sys.stdout.isatty(), sys
 os.rename("start.new", "start")
 with open("typed", "w") as f: f.write(sys.stdin.readline())
 `})
-	cmd := osexec.Command(build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
+	cmd := exec.Command(build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+testenv.Python(t))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
@@ -262,7 +262,7 @@ if job.poll() is None:
     sys.exit(9)
 sys.exit(job.returncode)
 `})
-	cmd := osexec.Command(testenv.Python(t), "shell.py", build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
+	cmd := exec.Command(testenv.Python(t), "shell.py", build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+testenv.Python(t))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave

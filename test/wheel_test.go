@@ -10,7 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -100,8 +100,8 @@ func unpacked(t *testing.T, f *zip.File) string {
 // distPy runs the script that make dist runs.
 func distPy(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
-	out, err := osexec.Command(testenv.Python(t), append([]string{filepath.Join(testenv.Root(t), ".ci", "dist", "dist.py")}, args...)...).Output()
-	if exit := (*osexec.ExitError)(nil); errors.As(err, &exit) {
+	out, err := exec.Command(testenv.Python(t), append([]string{filepath.Join(testenv.Root(t), ".ci", "dist", "dist.py")}, args...)...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
 	return strings.TrimSpace(string(out)), err
@@ -131,7 +131,7 @@ func anyBinary(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	cmd := osexec.Command("go", "build", "-o", "any", ".")
+	cmd := exec.Command("go", "build", "-o", "any", ".")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)

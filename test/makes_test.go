@@ -1,10 +1,11 @@
 package test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,10 +14,89 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
 )
+
+// Jobs of different makes run out of memory, and nothing in place is allowed. Where the batch is an argument that its name
+// suggests, the job is relaunched with half of it, once the process has confirmed it, and prints the losses of the
+// untouched job. No job trains with an argument that does something else.
+func TestBatchesOfDifferentMake(t *testing.T) {
+	for _, test := range []struct {
+		script, modules string
+		lab             bool
+		ranks           string
+		by              string // the argument that changed the micro batch; empty: none
+		attempts        int
+		says            string
+	}{
+		{script: "argparse_", by: "--batch-size", attempts: 2, lab: true}, // TestJobsWithoutASetting has one
+		{script: "config_file", modules: "yaml", by: "train.batch_size of conf.yaml", attempts: 2, lab: true},
+		{script: "constants_", attempts: 1, lab: true},
+		{script: "functions", by: "--per-gpu-batch", attempts: 2, lab: true},
+		{script: "iterable", by: "--batch-size", attempts: 2, lab: true},
+		{script: "two_names", by: "--batch-size", attempts: 3, says: "--train-batch-size does not set micro batch 16, the process uses 32: all ranks are stopped before their first step"},
+		{script: "unused", attempts: 2, says: "--accum does not set accumulation 2, the process uses 1: all ranks are stopped before their first step", lab: true},
+		{script: "undivided", attempts: 2, says: "the gradients would not have the scale that they had"},
+		{script: "gan", by: "--batch-size", attempts: 2, lab: true},
+		{script: "ddp", ranks: "2", by: "--batch-size", attempts: 2, lab: true},
+		{script: "click_", modules: "click", by: "--batch-size", attempts: 2, lab: true},
+		{script: "typer_", modules: "typer", by: "--bs", attempts: 2, lab: true},
+		{script: "fire_", modules: "fire", by: "--batch_size", attempts: 2, lab: true},
+		{script: "hydra_", modules: "hydra", by: "train.batch_size", attempts: 2, lab: true},
+		{script: "accelerate_", modules: "accelerate", by: "--batch-size", attempts: 2, lab: true},
+		{script: "lightning_", modules: "lightning", by: "--batch-size", attempts: 2, lab: true},
+		{script: "trainer", modules: "transformers accelerate", by: "the recipe", attempts: 2, lab: true},
+	} {
+		t.Run(test.script, func(t *testing.T) {
+			if test.lab {
+				lab(t)
+			}
+			t.Parallel()
+			python := pythonWith(t, "torch "+test.modules)
+			dir := copyOf(t, filepath.Join("testdata", "makes"))
+			line := []string{test.script + ".py"}
+			if test.ranks != "" {
+				line = append([]string{"-m", "torch.distributed.run", "--nproc-per-node", test.ranks}, line...)
+			}
+			untouched := runLine(t, dir, python, line...)
+			var before, peak int
+			if _, err := fmt.Sscanf(lastLine(untouched, "data "), "data %d %d", &before, &peak); err != nil {
+				t.Fatalf("%v in %s", err, untouched)
+			}
+			words := []string{"--run-dir", "run", "--no-in-place", "--never", "checkpointing,split,loss-parts,offload-activations", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), python}
+			cmd := exec.CommandContext(t.Context(), binary(t), append(words, line...)...)
+			cmd.Dir, cmd.Env = dir, append(insideEnv(), append(onCPU, "XDG_STATE_HOME="+t.TempDir())...)
+			said, _ := cmd.CombinedOutput() // those without an argument end with 12
+			v := verdictOf(t, filepath.Join(dir, "run"))
+			want := strategy.Exhausted
+			if test.by != "" {
+				want = strategy.Trained
+			}
+			if v.Outcome != want || len(v.Attempts) != test.attempts || !strings.Contains(string(said), test.says) {
+				t.Fatalf("%s after %d attempts, want %s after %d: %s\n%s", v.Outcome, len(v.Attempts), want, test.attempts, v.Reason, tail(said, 30))
+			}
+			if test.by == "" {
+				if got := losses(string(said)); len(got) > 0 {
+					t.Errorf("it has trained: %q", got)
+				}
+				return
+			}
+			plain, again := losses(untouched), losses(string(said))
+			slices.Sort(plain) // of several ranks
+			slices.Sort(again)
+			if diff := cmp.Diff(plain, again); diff != "" || v.Attempts[0].Changed[strategy.MicroBatchSize][1] == "" {
+				t.Errorf("changed %s; losses (-untouched +relaunched):\n%s", v.Attempts[0].Changed, diff)
+			}
+			if journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl")); err != nil || test.by != "the recipe" && !strings.Contains(string(journal), fmt.Sprintf(`"micro_batch_size":{"name":%q`, test.by)) {
+				t.Errorf("%s did not change it: %v", test.by, err)
+			}
+		})
+	}
+}
 
 // An answer is how a job came to train.
 type answer string
@@ -110,7 +190,7 @@ func newForeignJob(t *testing.T, folder, modules string) foreignJob {
 func pythonWith(t *testing.T, modules string) string {
 	t.Helper()
 	for _, path := range append([]string{testenv.Torch(t)}, filepath.SplitList(os.Getenv("GPURUN_TEST_TRANSFORMERS"))...) {
-		cmd := osexec.CommandContext(t.Context(), path, append([]string{"-c", "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))"}, strings.Fields(modules)...)...)
+		cmd := exec.CommandContext(t.Context(), path, append([]string{"-c", "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))"}, strings.Fields(modules)...)...)
 		cmd.Dir = "/"
 		if cmd.Run() == nil {
 			return path
@@ -144,7 +224,7 @@ func (j foreignJob) start(t *testing.T, name, ceiling string) *foreignRun {
 // run runs a command line and reads the newest run.
 func (r *foreignRun) run(t *testing.T, words ...string) {
 	t.Helper()
-	cmd := osexec.CommandContext(t.Context(), "/usr/bin/env", words...) // which finds the program in the new PATH
+	cmd := exec.CommandContext(t.Context(), "/usr/bin/env", words...) // which finds the program in the new PATH
 	cmd.Dir, cmd.Env = r.dir, r.environ
 	out, err := cmd.Output()
 	var newest string
@@ -227,4 +307,65 @@ func (r *foreignRun) losses(out string) (all []float64) {
 		all = append(all, loss)
 	}
 	return all
+}
+
+// A healthy job prints and leaves under gpurun what it does alone, in every mode. Without the hook, gpurun puts nothing
+// into the job. launcher/hook tries all habits with the hook alone; GPURUN_HABITS=all does so here.
+func TestHealthyJobIsUntouched(t *testing.T) {
+	python := testenv.Torch(t)
+	script, err := filepath.Abs(filepath.Join(testenv.Root(t), "launcher", "hook", "testdata", "habits", "run.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	habits := []string{"counters.Closure", "tensors.ActNormByAFlag", "effects.functions_of_torch_are_as_they_were"}
+	if wanted := os.Getenv("GPURUN_HABITS"); wanted != "" {
+		var all []struct{ Name string }
+		if err := json.Unmarshal([]byte(runLine(t, t.TempDir(), python, "-B", script)), &all); err != nil {
+			t.Fatal(err)
+		}
+		habits = nil
+		for _, h := range all {
+			if wanted == "all" || strings.Contains(h.Name, wanted) {
+				habits = append(habits, h.Name)
+			}
+		}
+	}
+	for i, habit := range habits {
+		t.Run(habit, func(t *testing.T) {
+			t.Parallel()
+			want := runLine(t, t.TempDir(), python, "-B", script, habit)
+			for _, mode := range []string{"defaults", "--mode off", "--no-in-place", "launch.hooks = false"} {
+				if mode == "launch.hooks = false" && i > 0 {
+					continue
+				}
+				dir, run := t.TempDir(), filepath.Join(t.TempDir(), "run")
+				words := []string{"--run-dir", run}
+				switch mode {
+				case "defaults":
+				case "launch.hooks = false":
+					words = append(words, filepath.Join(t.TempDir(), "train.toml"))
+					text := fmt.Sprintf("[job]\nprogram = [%q, \"-B\", %q, %q]\nworkdir = %q\n[launch]\nhooks = false\n", python, script, habit, dir)
+					if err := os.WriteFile(words[2], []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				default:
+					words = append(words, strings.Fields(mode)...)
+				}
+				if mode != "launch.hooks = false" {
+					words = append(words, python, "-B", script, habit)
+				}
+				got := runLine(t, dir, binary(t), words...)
+				if diff := cmp.Diff(strings.Split(want, "\n"), strings.Split(got, "\n")); diff != "" {
+					t.Errorf("with %s (-alone +under gpurun):\n%s", mode, diff)
+				}
+				loaded, err := filepath.Glob(filepath.Join(run, "attempt-0", "probe-*"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if off := mode == "--mode off" || mode == "launch.hooks = false"; off && len(loaded) > 0 {
+					t.Errorf("with %s the hook is installed: %q", mode, loaded)
+				}
+			}
+		})
+	}
 }
