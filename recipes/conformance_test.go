@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // conformance is the environment variable that enables the real frameworks: "all", or names of
@@ -154,12 +155,8 @@ func save(t *testing.T, folder string, files map[string][]byte) {
 	t.Helper()
 	for name, text := range files {
 		name = filepath.Join(folder, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		testenv.Check(t, os.WriteFile(name, text, 0o644))
 	}
 }
 
@@ -168,17 +165,13 @@ func link(t *testing.T, folder string, siblings map[string]string) {
 	t.Helper()
 	for copied, original := range siblings {
 		entries, err := os.ReadDir(filepath.Join(folder, original))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, entry := range entries {
 			to := filepath.Join(folder, attempt, copied, entry.Name())
 			if _, err := os.Lstat(to); err == nil {
 				continue
 			}
-			if err := os.Symlink(filepath.Join(folder, original, entry.Name()), to); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Symlink(filepath.Join(folder, original, entry.Name()), to))
 		}
 	}
 }
@@ -193,9 +186,7 @@ func ask(t *testing.T, python, name string, cases []realCase) answers {
 		cases[i].Env = env
 	}
 	input, err := json.Marshal(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd := exec.Command(python, "conformance/harness.py", filepath.Join("conformance", name))
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stdin = bytes.NewReader(input)
@@ -289,17 +280,11 @@ func launchEnvironments(t *testing.T, folder string, lines []string) []map[strin
 		words = append(words, strings.Fields(line))
 	}
 	input, err := json.Marshal(words)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	script, err := filepath.Abs("conformance/accelerate/launch.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	python, err := filepath.Abs(environment(t, "accelerate"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd := exec.Command(python, script)
 	cmd.Dir, cmd.Stdin = folder, bytes.NewReader(input)
 	cmd.Env = append(os.Environ(), "HF_HOME="+folder, "HOME="+folder, "CUDA_VISIBLE_DEVICES=", "PYTHONDONTWRITEBYTECODE=1")

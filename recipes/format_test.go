@@ -10,15 +10,14 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // parsedRecipe reads a recipe that must have no faults.
 func parsedRecipe(t *testing.T, text string) recipes.Recipe {
 	t.Helper()
 	r, err := recipes.ParseFile("x.toml", []byte("name = \"x\"\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r
 }
 
@@ -53,9 +52,7 @@ func TestGlobal(t *testing.T) {
 			cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(test.argv)...)}
 			at := recipes.Topology{Ranks: test.ranks}
 			plan, ranges, err := r.Read(cmd, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if absent := ranges[strategy.MicroBatchSize].Absent; (absent != "") != (test.accumulation == "") {
 				t.Fatalf("the micro batch: %q", absent)
 			}
@@ -66,9 +63,7 @@ func TestGlobal(t *testing.T) {
 				t.Errorf("accumulation %s, want %s", got, test.accumulation)
 			}
 			change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: strategy.Value(test.micro), strategy.GradientAccumulationSteps: strategy.Value(test.next)}, at, attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if got := strings.Join(change.Argv[1:], " "); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
@@ -183,9 +178,7 @@ func TestVersions(t *testing.T) {
 			cmd.Packages = map[string]string{"tool": version}
 		}
 		change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: "8"}, recipes.Topology{Ranks: 1}, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := strings.Join(change.Argv[1:], " "); got != want {
 			t.Errorf("version %s: %s, want %s", version, got, want)
 		}
@@ -244,9 +237,7 @@ reason = "compiled code recomputes by itself"
 		"--config a=1 --find_batch False": "--config a=1 common.fixed=true --find_batch False --recompute full --layers 1",
 	} {
 		change, err := r.Apply(recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(argv)...)}, full, recipes.Topology{Ranks: 1}, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, wanted := strings.Fields(strings.Join(change.Argv[1:], " ")), strings.Fields(want)
 		if diff := cmp.Diff(sorted(wanted), sorted(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\n%q", argv, diff, change.Argv)

@@ -8,15 +8,14 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // ofRule lists the recipes that name one of some rules.
 func ofRule(t *testing.T, rules ...string) []recipes.Recipe {
 	t.Helper()
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	all = slices.DeleteFunc(all, func(r recipes.Recipe) bool {
 		return !slices.ContainsFunc(rules, func(rule string) bool { return slices.Contains(r.Rules, rule) })
 	})
@@ -79,9 +78,7 @@ func TestLaunchDecidesInAllRecipes(t *testing.T) {
 // guards.
 func TestRecipesOfAFrameworkShareGuards(t *testing.T) {
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, r := range all {
 		for start, rules := range map[string][]string{
 			"transformers": {"trainer-launch"}, "trl": {"trainer-launch"}, "accelerate": {"accelerate-launch", "trainer-launch"}, "lightning": {"lightning-strategy"},
@@ -191,9 +188,7 @@ func TestLaunchDecidesWithoutARecipe(t *testing.T) {
 // the training.
 func TestRecipesDeclareTheirLoss(t *testing.T) {
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, r := range all {
 		if micro, there := r.Knobs[strategy.MicroBatchSize]; there && micro.Absent == "" && len(r.Losses) == 0 {
 			t.Errorf("%s changes the micro batch, and says nothing of the loss", r.Name)
@@ -218,9 +213,7 @@ unless = [{ arg = "--loss", is = ["kto"], reason = "kto has statistics" }]
 class = "script"
 reason = "divided"
 `))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, test := range map[string]struct {
 		version, script string
 		argv            []string
@@ -248,9 +241,7 @@ reason = "divided"
 // on average only, whatever the framework divides.
 func TestMethodsWithBatchStatisticsAreNotExact(t *testing.T) {
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, test := range []struct {
 		recipe string
 		argv   []string

@@ -296,9 +296,7 @@ func TestBatchOfATrainerWithOneProcess(t *testing.T) {
 	}
 	half := plan.With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
 	change, err := hf.Apply(cmd, half, at, attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd.Files["out/checkpoint-5/trainer_state.json"] = []byte(`{"train_batch_size": 32}`)
 	change, err = hf.ResumeFrom(change, cmd, half, "out/checkpoint-5", attempt)
 	if got := string(change.Files["checkpoint/checkpoint-5/trainer_state.json"]); err != nil || got != `{"train_batch_size": 16}` {
@@ -337,9 +335,7 @@ func TestPrecisionLeftToTheFramework(t *testing.T) {
 func parsed(t testing.TB, cmd recipes.Command) recipes.Command {
 	t.Helper()
 	input, err := detect.SourceRequest{Sources: append([]format.Source{{Path: "train.py", Text: cmd.Script}}, cmd.Modules...), Seconds: 600}.Input()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r, err := detect.Read(testenv.Answer(t, detect.Program, input))
 	if err != nil || r.Unknown != "" {
 		t.Fatal(r.Unknown, err)
@@ -364,9 +360,7 @@ func TestAcceleratorCall(t *testing.T) {
 			cmd.Script = []byte(call + "\n")
 		}
 		plan, ranges, err := catalogued(t, "accelerate").Read(parsed(t, cmd), recipes.Topology{Ranks: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if absent := ranges[strategy.Precision].Absent; (absent == "") != turned || (plan[strategy.Precision] == "fp32") != turned {
 			t.Errorf("%s: precision %q, %q", call, plan[strategy.Precision], absent)
 		}
@@ -415,9 +409,7 @@ func TestTrainersDefaultsUnderTrlParser(t *testing.T) {
 		t.Helper()
 		script := "from trl import TrlParser\n" + classes
 		plan, _, err := catalogued(t, "trl").Read(parsed(t, recipes.Command{Argv: argv, Script: []byte(script)}), recipes.Topology{Ranks: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return plan
 	}
 	if plan := read("TrlParser((SFTConfig,))\n", argv...); plan[strategy.ActivationCheckpointing] != "full" || plan[strategy.Precision] != "bf16" {

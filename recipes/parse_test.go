@@ -18,13 +18,12 @@ import (
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestCatalog(t *testing.T) {
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var names []string
 	for _, r := range all {
 		names = append(names, r.Name)
@@ -82,9 +81,7 @@ func TestFromKnobsProblems(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			table := map[string]any{}
-			if err := toml.Unmarshal([]byte(test.text), &table); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, toml.Unmarshal([]byte(test.text), &table))
 			_, problems := recipes.FromKnobs(table)
 			var lines []string
 			for _, p := range problems {
@@ -136,9 +133,7 @@ func TestParseWholeRecipe(t *testing.T) {
 		micro_batch_size = { arg = "--bs" }
 		offload_param = { absent = "there is no such thing" }
 	`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := recipes.Recipe{Recipe: format.Recipe{
 		Name: "mine", Title: "Mine",
 		Resume:   recipes.Resume{Latest: "out/ckpt-*", Args: []string{"--resume", "{latest}"}},
@@ -156,9 +151,7 @@ func TestParseWholeRecipe(t *testing.T) {
 
 func TestReasonsForAbsentKnobs(t *testing.T) {
 	_, ranges, err := knobsOf(t, `micro_batch_size = { arg = "--bs" }`).Read(recipes.Command{Argv: []string{"x.py"}}, recipes.Topology{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, k := range strategy.Knobs {
 		r := ranges[k]
 		able := k == strategy.MicroBatchSize || k == strategy.Allocator
@@ -182,9 +175,7 @@ const forOwnFiles = "for files of your own"
 // explained are the keys of the language, with their help in README.md.
 func explained(t *testing.T) map[string]string {
 	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, section, _ := strings.Cut(string(page), "\n## All keys\n")
 	lines := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| (.*) \\|$").FindAllStringSubmatch(section, -1) {
@@ -306,9 +297,7 @@ my.toml:7:2: progress.step: the expression needs a group around the number of th
 // the framework itself or has a reason why not.
 func TestEveryRecipeIsComplete(t *testing.T) {
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	shown, verified := remediesInGoldenFiles(t), frameworks(t)
 	for name, remedies := range shown {
 		for remedy := range remedies {
@@ -337,9 +326,7 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 // order.
 func TestKnobsAreExplained(t *testing.T) {
 	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, knob := range strategy.Knobs {
 		row := regexp.MustCompile("(?m)^\\| .*`" + string(knob) + "`.* \\| (.+) \\|$").FindStringSubmatch(string(page))
 		if row == nil {
@@ -411,9 +398,7 @@ func TestFilesNamed(t *testing.T) {
 // from a configuration file like the one on the page.
 func TestReadmeExample(t *testing.T) {
 	page, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, section, found := strings.Cut(string(page), "## A recipe in ten minutes")
 	if !found {
 		t.Fatal("the section is gone")
@@ -443,9 +428,7 @@ func TestReadmeExample(t *testing.T) {
 		Files: map[string][]byte{"conf.yaml": []byte("optim:\n  accumulate: 1\n  dtype: f32\n")},
 	}
 	plan, ranges, err := r.Read(cmd, recipes.Topology{Ranks: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := strategy.Plan{
 		strategy.MicroBatchSize: "16", strategy.GradientAccumulationSteps: "1", strategy.ActivationCheckpointing: "none", strategy.Precision: "fp32",
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A report has the results of one run of the conformance test for a recipe.
@@ -74,9 +75,7 @@ func (r *report) write(t *testing.T) {
 		fmt.Fprintf(&b, "\n[%s]\nversion = %q\ncases = %d\n", name, v.Version, v.Cases)
 		fmt.Fprintf(&b, "rungs = [%s]\ncommands = %q\n", quotedList(v.Remedies), v.Commands)
 	}
-	if err := os.WriteFile(verifiedFile, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(verifiedFile, []byte(b.String()), 0o644))
 }
 
 // A verifiedRecipe is the report of a recipe on disk.
@@ -115,9 +114,7 @@ func digestOf(t *testing.T, name string) string {
 			asked = append(asked, s.plan, valuesOf(change.Argv), change.Env, valuesIn(change.Files), change.Siblings)
 		}
 		text, err := json.Marshal(asked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
@@ -165,9 +162,7 @@ func TestTableIsFresh(t *testing.T) {
 		writeTable(t)
 	}
 	text, err := os.ReadFile("CONFORMANCE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if string(text) != conformanceTable(t) {
 		t.Error("CONFORMANCE.md is not what the reports say: make conformance writes it, and go test ./recipes -update")
 	}
@@ -175,9 +170,7 @@ func TestTableIsFresh(t *testing.T) {
 
 func writeTable(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile("CONFORMANCE.md", []byte(conformanceTable(t)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile("CONFORMANCE.md", []byte(conformanceTable(t)), 0o644))
 }
 
 // conformanceTable prints every recipe with its verified results, or the reason why there are
@@ -185,9 +178,7 @@ func writeTable(t *testing.T) {
 func conformanceTable(t *testing.T) string {
 	t.Helper()
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var b strings.Builder
 	b.WriteString("# Conformance\n\n" +
 		"`make conformance` gives the commands of the golden files, before and after their changes, to the frameworks' own parsers and\n" +

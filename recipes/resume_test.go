@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestResumeGlob(t *testing.T) {
@@ -113,13 +114,9 @@ func TestResumeFromTrainerState(t *testing.T) {
 	}
 	plan := strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"}
 	change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-120", attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := change
 	want.Argv = append(want.Argv[:len(want.Argv):len(want.Argv)], "--resume_from_checkpoint", attempt+"/checkpoint/checkpoint-120")
 	want.Files = map[string][]byte{"checkpoint/checkpoint-120/trainer_state.json": []byte(strings.Replace(state, "8", "4", 1))}
@@ -151,9 +148,7 @@ func TestResumeFromPlainCheckpoint(t *testing.T) {
 				cmd.Files["out/checkpoint-5/trainer_state.json"] = []byte(test.state)
 			}
 			plan, _, err := hf.Read(cmd, recipes.Topology{Ranks: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			change, err := hf.ResumeFrom(strategy.Command{Argv: cmd.Argv}, cmd, plan, "out/checkpoint-5", attempt)
 			if err != nil || strings.Join(change.Argv, " ") != test.want || len(change.Files) > 0 {
 				t.Errorf("%v, %v, files %d; want %s", change.Argv, err, len(change.Files), test.want)
@@ -194,13 +189,9 @@ func TestResumeInFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-5", attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			micro := "8"
 			if len(plan) > 0 {
 				micro = "4"

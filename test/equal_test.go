@@ -108,9 +108,7 @@ func TestProcessConfirmsThatBatchesAreAlike(t *testing.T) {
 func equalJobs(t *testing.T) string {
 	t.Helper()
 	dir, err := unpackedEqual()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return dir
 }
 
@@ -152,12 +150,8 @@ func (e *equalTrial) seenWith(t *testing.T, orders hook.Orders, line []string) s
 	script, dir := filepath.Join(equalJobs(t), e.name+".py"), t.TempDir()
 	orders.Script = script
 	installed, err := hook.Install(dir, orders)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "rank0"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "rank0"), 0o700))
 	cmd := exec.Command(testenv.Torch(t), append([]string{script}, line...)...)
 	cmd.Dir, cmd.Env = filepath.Dir(script), os.Environ()
 	for name, value := range installed.Variables(0, cmd.Env) {
@@ -189,9 +183,7 @@ func (e *equalTrial) seenUnder(t *testing.T, line []string) strategy.LossSeen {
 func lossSeenIn(t *testing.T, run string) strategy.LossSeen {
 	t.Helper()
 	events, err := journal.Read(run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, event := range events {
 		if ended, is := event.(launcher.Ended); is {
 			return ended.Evidence.Loss()
@@ -215,9 +207,7 @@ func surveyed(t *testing.T, python string) []*equalTrial {
 	t.Helper()
 	dir := equalJobs(t)
 	files, err := filepath.Glob(filepath.Join(dir, "*.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var trials []*equalTrial
 	turns, all := make(chan struct{}, 2), sync.WaitGroup{}
 	for i, file := range files {
@@ -304,18 +294,12 @@ func measureGradients(t *testing.T, python string, trials []*equalTrial) {
 func runBothWays(t *testing.T, python string, pairs []gradientPair, trials []*equalTrial, modules ...string) {
 	t.Helper()
 	input, err := json.Marshal(pairs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	file := filepath.Join(t.TempDir(), "pairs.json")
-	if err := os.WriteFile(file, input, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, input, 0o600))
 	cmd := exec.CommandContext(t.Context(), python, append([]string{filepath.Join("testdata", "equal_gradients.py"), file}, modules...)...)
 	cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1")
-	if err := json.Unmarshal(outputOf(t, cmd), &trials); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(outputOf(t, cmd), &trials))
 }
 
 // outputOf runs a script to its end, in a fork of the warm interpreter if its own is the same.
@@ -333,9 +317,7 @@ func outputOf(t *testing.T, cmd *exec.Cmd) []byte {
 	if errors.As(err, &exit) {
 		t.Fatalf("%v: %s", err, exit.Stderr)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -493,9 +475,7 @@ func iterationLosses(t *testing.T, out string, n int) []float64 {
 	var found []float64
 	for _, one := range all[max(0, len(all)-n):] {
 		loss, err := strconv.ParseFloat(one[1], 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		found = append(found, loss)
 	}
 	return found

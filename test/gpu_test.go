@@ -68,9 +68,7 @@ device_memory = "6GiB"
 micro_batch_size = { arg = "--batch" }
 gradient_accumulation_steps = { arg = "--accum", default = 1 }
 `} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	run := filepath.Join(dir, "run")
 	cmd := exec.Command(binary(t), "--run-dir", run, filepath.Join(dir, "train.toml"))
@@ -90,9 +88,7 @@ gradient_accumulation_steps = { arg = "--accum", default = 1 }
 func moments(t *testing.T, run string) (raised, next time.Time) {
 	t.Helper()
 	events, err := journal.Read(run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range events {
 		ended, ok := e.(launcher.Ended)
 		if !ok || ended.Evidence.Attempt != 0 {
@@ -105,9 +101,7 @@ func moments(t *testing.T, run string) (raised, next time.Time) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(run, "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for line := range bytes.Lines(text) {
 		var at struct {
 			Kind  string
@@ -169,9 +163,7 @@ func (c card) start(t *testing.T, dir string, argv ...string) (*exec.Cmd, *bytes
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &out
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+c.python)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	return cmd, &out
 }
 
@@ -200,9 +192,7 @@ func TestAKilledGpurunFreesTheGPU(t *testing.T) {
 		t.Fatalf("%s are in use, and were before: %s\n%s", strategy.GiB(used), strategy.GiB(c.before), out)
 	}
 	killed := time.Now()
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
 	const idle = 512 << 20
 	for used, _ := c.level(t); used > c.before+idle; used, _ = c.level(t) {
@@ -244,9 +234,7 @@ gradient_accumulation_steps = { arg = "--accum", default = 1 }
 	run := filepath.Join(dir, "run")
 	cmd, out := c.start(t, dir, binary(t), "--run-dir", run, filepath.Join(dir, "train.toml"))
 	await(t, "the decision to wait", func() bool { return waits(run) })
-	if err := tenant.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, tenant.Process.Kill())
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -294,9 +282,7 @@ func fakeNVML(t *testing.T, flags ...string) (folder string) {
 func driverEvents(t *testing.T, run string) (facts []strategy.Fact) {
 	t.Helper()
 	events, err := journal.Read(run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range events {
 		if ended, ok := e.(launcher.Ended); ok {
 			for _, f := range ended.Evidence.Facts {
@@ -416,16 +402,12 @@ func TestAnUnfitGPUEndsTheStart(t *testing.T) {
 func TestADriverThatIsTooOld(t *testing.T) {
 	for cuda, code := range map[string]int{"12.8": strategy.CodeUsage, "11.8": strategy.CodeTrained} {
 		dir := home(t, map[string]string{"train.py": "import torch\nprint('started with', torch.__version__)\n"})
-		if err := os.Mkdir(filepath.Join(dir, "torch"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, "torch"), 0o755))
 		for name, text := range map[string]string{
 			"__init__.py": "from .version import __version__\n",
 			"version.py":  "__version__ = '2.9.0'\ncuda = '" + cuda + "'\nhip = None\n",
 		} {
-			if err := os.WriteFile(filepath.Join(dir, "torch", name), []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, "torch", name), []byte(text), 0o644))
 		}
 		run := filepath.Join(dir, "run")
 		cmd := exec.Command(binary(t), "--run-dir", run, "--nproc-per-node", "1", filepath.Join(dir, "train.py"))

@@ -88,9 +88,7 @@ func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
 	if err == nil {
 		err = json.Unmarshal(text, &v)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return v
 }
 
@@ -356,9 +354,7 @@ func TestStepIsDoneAgainInPlace(t *testing.T) {
 			t.Errorf("losses of %s (-untouched +%s):\n%s", name, name, diff)
 		}
 		journal, err := os.ReadFile(filepath.Join(dir, name, "journal.jsonl"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return console, v.Attempts[0], journal
 	}
 	console, attempt, journal := run("rescued")

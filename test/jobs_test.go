@@ -103,9 +103,7 @@ except KeyboardInterrupt:
     pathlib.Path("interrupted").write_text("")
     raise
 `
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), []byte(script), 0o600))
 	plan := func(words ...string) (text string, shown struct {
 		Reported  strategy.Plan
 		Confirmed strategy.Arguments
@@ -141,9 +139,7 @@ except KeyboardInterrupt:
 		t.Errorf("the loader has 32 samples, and --batch-size is 16: %+v\n%s", after, said)
 	}
 	text := strings.ReplaceAll(script, "args.batch_size * 2", "args.batch_size")
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), []byte(text), 0o600))
 	if _, after := plan("--start"); after.Reported[strategy.MicroBatchSize] != "16" || after.Confirmed[strategy.MicroBatchSize].Name != "--batch-size" {
 		t.Errorf("the loader has as many samples as --batch-size: %+v", after)
 	}
@@ -249,9 +245,7 @@ func TestSamplesThatFollowFromTheBatch(t *testing.T) {
 	dir := copyOf(t, filepath.Join("testdata", "cpu"))
 	script := filepath.Join(dir, "arguments.py")
 	text, err := os.ReadFile(script)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	follows := strings.ReplaceAll(string(text), "(64, 160", "(2 * args.batch_size, 160")
 	if err := os.WriteFile(script, []byte(follows), 0o644); err != nil || strings.Count(follows, "2 * args.batch_size") != 2 {
 		t.Fatal(err, follows)
@@ -278,13 +272,9 @@ var digestOfRun = regexp.MustCompile(`"digest":"[^"]*"`)
 func TestOlderRunsContinue(t *testing.T) {
 	t.Parallel()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "older_run.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
-	if err := txtar.Write(archive, dir); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, txtar.Write(archive, dir))
 	gpurun := func(env string, words ...string) string {
 		cmd := exec.Command(binary(t), words...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state"), env)
@@ -297,17 +287,11 @@ func TestOlderRunsContinue(t *testing.T) {
 	// The digest of a job has its folder, which is another one than that of the recorded run.
 	gpurun("FITS=8", "--run-dir", "fresh", "train.toml")
 	fresh, err := os.ReadFile(filepath.Join(dir, "fresh", "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	journal := filepath.Join(dir, "run", "journal.jsonl")
 	text, err := os.ReadFile(journal)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(journal, digestOfRun.ReplaceAll(text, digestOfRun.Find(fresh)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.WriteFile(journal, digestOfRun.ReplaceAll(text, digestOfRun.Find(fresh)), 0o600))
 
 	for verb, want := range map[string]string{"explain": "micro batch 8→4", "logs": "rank 0 trains with 4 x 2", "report": "report.html"} {
 		if out := gpurun("", verb, "run"); !strings.Contains(out, want) {

@@ -85,9 +85,7 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 	t.Helper()
 	dir := home(t, map[string]string{"train.sh": fmt.Sprintf("#!/bin/sh\necho began $$ >>runs\nread word <go\nsleep %f\n%s\necho done >>runs\n", aroundTheEnd.Seconds(), ending)})
 	gate := filepath.Join(dir, "go")
-	if err := unix.Mkfifo(gate, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Mkfifo(gate, 0o600))
 	runs := func() string {
 		text, _ := os.ReadFile(filepath.Join(dir, "runs")) // not there before the first
 		return string(text)
@@ -99,22 +97,16 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 		return cmd
 	}
 	first := start()
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, first.Start())
 	var pid int
 	await(t, "the rank's pid", func() bool { n, _ := fmt.Sscanf(runs(), "began %d\n", &pid); return n == 1 })
 	rank, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer unix.Close(rank)
 	wait := 0
 	if after == unseen {
 		wait = int(time.Minute / time.Millisecond)
-		if err := first.Process.Signal(unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, first.Process.Signal(unix.SIGSTOP))
 	}
 	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil { // when the rank reads
 		t.Fatal(err)
@@ -130,13 +122,9 @@ func killedAtTheEnd(t *testing.T, program, ending string, after time.Duration) (
 	}
 	_ = first.Wait()
 	journal, err := os.ReadFile(filepath.Join(dir, "run", "journal.jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	journaled = bytes.Contains(journal, []byte(`"kind":"exited"`))
-	if err := errors.Join(os.Remove(gate), os.WriteFile(gate, []byte("go\n"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Remove(gate), os.WriteFile(gate, []byte("go\n"), 0o600)))
 	again := start()
 	if err := again.Run(); err != nil {
 		return ended, journaled, err.Error() + "\n" + said.String()
@@ -191,14 +179,10 @@ exit 1
 	cmd.Dir = dir
 	var out strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	await(t, "rank 1", func() bool { _, err := os.Stat(filepath.Join(dir, "pid1")); return err == nil })
 	text, err := os.ReadFile(filepath.Join(dir, "pid1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	pid := strings.TrimSpace(string(text))
 	put(t, filepath.Join(group, "cgroup.procs"), pid)
 	put(t, filepath.Join(group, "freezer.state"), "FROZEN")
@@ -213,12 +197,8 @@ exit 1
 	}
 	var v launcher.Verdict
 	text, err = os.ReadFile(filepath.Join(dir, "run", "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, json.Unmarshal(text, &v))
 	want := fmt.Sprintf("process %s waits in", pid)
 	if v.Outcome != "retry" || !strings.Contains(v.Reason, want) || !strings.Contains(out.String(), want) {
 		t.Errorf("outcome %q, reason %q, without %q; printed:\n%s", v.Outcome, v.Reason, want, out.String())
@@ -227,9 +207,7 @@ exit 1
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 const noLocksTrainer = `case "$*" in *"--bs 8"*)
@@ -265,9 +243,7 @@ gradient_accumulation_steps = { arg = "--accumulate", default = 1 }
 		return cmd, said
 	}
 	first, said := gpurun("--run-dir", "run", "train.toml")
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, first.Start())
 	await(t, "the rescued attempt", func() bool { _, err := os.Stat(filepath.Join(dir, "trains")); return err == nil })
 	second, refused := gpurun("--run-dir", "run", "train.toml")
 	_ = second.Run() // its code is checked
@@ -279,9 +255,7 @@ gradient_accumulation_steps = { arg = "--accumulate", default = 1 }
 	if text, err := list.Output(); err != nil || json.Unmarshal(text, &all) != nil || len(all) != 1 || !all[0].Locked || all[0].Attempts != 2 {
 		t.Errorf("the list: %v %s", err, text)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	if err := first.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -349,17 +323,13 @@ func visible(t *testing.T, paths ...string) {
 	for _, path := range paths {
 		for ; path != "/"; path = filepath.Dir(path) {
 			info, err := os.Stat(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if strings.HasPrefix(path, os.TempDir()+"/") {
 				err = os.Chmod(path, info.Mode().Perm()|0o055)
 			} else if info.Mode().Perm()&0o005 != 0o005 {
 				t.Skipf("other users cannot reach %s", path)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 		}
 	}
 }

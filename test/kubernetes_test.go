@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A kubernetes is a real API server with the controllers of jobs and cron jobs, and no node.
@@ -303,9 +305,7 @@ func (k *kubelet) waits(path string, now func()) (condition object, codes []int)
 func written(t *testing.T) object {
 	t.Helper()
 	var cron object
-	if err := yaml.Unmarshal([]byte(nightly(t)["cronjob.yaml"]), &cron); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, yaml.Unmarshal([]byte(nightly(t)["cronjob.yaml"]), &cron))
 	return cron
 }
 

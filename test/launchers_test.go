@@ -61,9 +61,7 @@ func TestMpirunOnNodes(t *testing.T) {
 	unshared(t, "-Uru")
 	dir := home(t, map[string]string{"train.sh": nodesTrainer, "oom": nodesOOM, "train.toml": strings.Replace(nodesTOML, nodesProgram, `command = "torchrun --nproc-per-node 1 --no-python sh train.sh --batch-size 8"`, 1), "agent": asNode, "hosts": "n1 slots=4\nn2 slots=4\nn3 slots=4\n"})
 	blocks, err := testenv.Blocks(contents(t, filepath.Join(testenv.Root(t), "docs"))["cluster.md"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return strings.HasPrefix(b.Text, "mpirun ") })
 	words := strings.Fields(strings.NewReplacer("GPURUN_HEAD=n1", "GPURUN_HEAD=127.0.0.1", "torchrun --nproc-per-node 8 train.py", "--run-dir run train.toml").Replace(blocks[at].Text))
 	out, code := ended(t, mpirun(t, dir, append([]string{"--mca", "plm_rsh_agent", filepath.Join(dir, "agent")}, words[1:]...)...))
@@ -130,13 +128,9 @@ func TestMpirunStopped(t *testing.T) {
 	dir := nodesJob(t)
 	cmd := mpirun(t, dir, "--map-by", "ppr:1:node", "--mca", "odls_base_sigkill_timeout", "5", "gpurun", "--run-dir", "run", "train.toml")
 	cmd.Env = append(cmd.Env, "FITS=8")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	await(t, "steps", func() bool { _, err := os.Stat(filepath.Join(dir, "rank0")); return err == nil })
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Process.Signal(syscall.SIGTERM))
 	_ = cmd.Wait() // its code is mpirun's own
 	await(t, "the end of all processes", func() bool { return len(marked(crewMark+dir)) == 0 })
 	if v := readVerdict(t, filepath.Join(dir, "run")); v.Code != 143 || v.Outcome != strategy.Stopped {
@@ -157,9 +151,7 @@ func openRay(t *testing.T) *rayNode {
 		t.Skipf("there is no Ray: %v", err)
 	}
 	dir, err := os.MkdirTemp("", "ray-") // its sockets need a short path
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	port := freePort(t)
 	// Its processes end with the namespace.
@@ -168,14 +160,10 @@ func openRay(t *testing.T) *rayNode {
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(program)+":"+filepath.Dir(binary(t))+":"+os.Getenv("PATH"))
 	log, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait() // it was killed
@@ -189,14 +177,10 @@ func openRay(t *testing.T) *rayNode {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return port
 }
 
@@ -210,9 +194,7 @@ func (r *rayNode) run(words ...string) *exec.Cmd {
 func (r *rayNode) submit(t *testing.T, dir string, options ...string) (out string, err error) {
 	t.Helper()
 	blocks, err := testenv.Blocks(contents(t, filepath.Join(testenv.Root(t), "docs"))["schedulers.md"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return strings.HasPrefix(b.Text, "ray job submit ") })
 	line := strings.NewReplacer("ray job submit", "ray job submit "+strings.Join(options, " "), "--entrypoint-num-gpus 8", "", "/data/runs/night", dir+"/run", "/data/train.toml", dir+"/train.toml").Replace(blocks[at].Text)
 	cmd := r.run()

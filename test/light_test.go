@@ -31,9 +31,7 @@ const (
 // TestBinaryIsSmall: what the kernel maps of the file is all that a stripped one has.
 func TestBinaryIsSmall(t *testing.T) {
 	f, err := elf.Open(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	var bytes uint64
 	for _, segment := range f.Progs {
@@ -106,16 +104,10 @@ const mostMemory = 20 << 10 // KiB of the supervisor, and as much of both guard 
 func TestProcessesAreSmall(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "sh", "-c", "echo $PPID; read forever")
 	hold, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	var inner int
 	if _, err := fmt.Fscan(out, &inner); err != nil {
 		t.Fatal(err)
@@ -142,12 +134,8 @@ func TestFloodTakesLittleMemory(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "--tee=3", "--nproc-per-node=8", "--no-python",
 		"sh", "-c", "yes \"$(printf %099d 0)\" | head -c 16000000")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	shown, failed := io.Copy(io.Discard, out)
 	if err := errors.Join(failed, cmd.Wait()); err != nil || shown == 0 {
 		t.Fatalf("%d bytes, %v", shown, err)
@@ -173,9 +161,7 @@ func TestLittleComesBeforeTheFirstRank(t *testing.T) {
 	}
 	python, dir := testenv.Python(t), t.TempDir()
 	script, trace := filepath.Join(dir, "train.py"), filepath.Join(dir, "trace")
-	if err := os.WriteFile(script, []byte("print('hello')\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(script, []byte("print('hello')\n"), 0o600))
 	cmd := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-s", "4096", "-o", trace, "-e", "trace=execve,fsync,fdatasync,sync_file_range,openat,mkdirat,symlinkat",
 		build(t), "--run-dir", filepath.Join(dir, "run"), "--nproc-per-node=2", script)
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
@@ -186,9 +172,7 @@ func TestLittleComesBeforeTheFirstRank(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	before, _, found := strings.Cut(string(text), `"-u", `+strconv.Quote(script))
 	at := strings.LastIndexByte(before, '\n')
 	if !found || at < 0 {
@@ -210,14 +194,10 @@ func TestLittleComesBeforeTheFirstRank(t *testing.T) {
 func parent(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	up, err := strconv.Atoi(fields[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return up
 }
 
@@ -227,9 +207,7 @@ var pssLine = regexp.MustCompile(`(?m)^Pss: +(\d+) kB$`)
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	m := pssLine.FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("no Pss in\n%s", text)
@@ -272,13 +250,9 @@ func TestBenchNamesWhatGotWorse(t *testing.T) {
 	}
 	for path, speed := range map[string]float64{kept: 10, written: 7} {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		ratios := map[string]struct{ Ratio, Low, High float64 }{}
-		if err := json.Unmarshal(text, &ratios); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal(text, &ratios))
 		if ratios["speed"].Ratio != speed {
 			t.Errorf("%s has %v", filepath.Base(path), ratios)
 		}

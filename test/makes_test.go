@@ -170,18 +170,12 @@ func newForeignJob(t *testing.T, folder, modules string) foreignJob {
 	path := filepath.Dir(python)
 	if _, err := os.Stat(filepath.Join(path, "python")); err != nil {
 		path = bin
-		if err := os.Symlink(python, filepath.Join(bin, "python")); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(python, filepath.Join(bin, "python")))
 	}
-	if err := os.Symlink(binary(t), filepath.Join(bin, "gpurun")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink(binary(t), filepath.Join(bin, "gpurun")))
 	folder = filepath.Join("testdata", "twelve", folder)
 	command, err := os.ReadFile(filepath.Join(folder, "command"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return foreignJob{folder, strings.Fields(string(command)), append(insideEnv(), "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1",
 		"PATH="+strings.Join([]string{bin, path, os.Getenv("PATH")}, string(filepath.ListSeparator)))}
 }
@@ -214,9 +208,7 @@ func (j foreignJob) start(t *testing.T, name, ceiling string) *foreignRun {
 	t.Helper()
 	r := &foreignRun{foreignJob: j, dir: filepath.Join(t.TempDir(), name)}
 	r.environ = append(slices.Clone(j.environ), "XDG_STATE_HOME="+t.TempDir())
-	if err := os.CopyFS(r.dir, os.DirFS(j.folder)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.CopyFS(r.dir, os.DirFS(j.folder)))
 	r.run(t, append([]string{"gpurun", "--device-memory", ceiling}, j.words...)...)
 	return r
 }
@@ -314,15 +306,11 @@ func (r *foreignRun) losses(out string) (all []float64) {
 func TestHealthyJobIsUntouched(t *testing.T) {
 	python := testenv.Torch(t)
 	script, err := filepath.Abs(filepath.Join(testenv.Root(t), "launcher", "hook", "testdata", "habits", "run.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	habits := []string{"counters.Closure", "tensors.ActNormByAFlag", "effects.functions_of_torch_are_as_they_were"}
 	if wanted := os.Getenv("GPURUN_HABITS"); wanted != "" {
 		var all []struct{ Name string }
-		if err := json.Unmarshal([]byte(runLine(t, t.TempDir(), python, "-B", script)), &all); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal([]byte(runLine(t, t.TempDir(), python, "-B", script)), &all))
 		habits = nil
 		for _, h := range all {
 			if wanted == "all" || strings.Contains(h.Name, wanted) {
@@ -345,9 +333,7 @@ func TestHealthyJobIsUntouched(t *testing.T) {
 				case "launch.hooks = false":
 					words = append(words, filepath.Join(t.TempDir(), "train.toml"))
 					text := fmt.Sprintf("[job]\nprogram = [%q, \"-B\", %q, %q]\nworkdir = %q\n[launch]\nhooks = false\n", python, script, habit, dir)
-					if err := os.WriteFile(words[2], []byte(text), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, os.WriteFile(words[2], []byte(text), 0o600))
 				default:
 					words = append(words, strings.Fields(mode)...)
 				}
@@ -359,9 +345,7 @@ func TestHealthyJobIsUntouched(t *testing.T) {
 					t.Errorf("with %s (-alone +under gpurun):\n%s", mode, diff)
 				}
 				loaded, err := filepath.Glob(filepath.Join(run, "attempt-0", "probe-*"))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				if off := mode == "--mode off" || mode == "launch.hooks = false"; off && len(loaded) > 0 {
 					t.Errorf("with %s the hook is installed: %q", mode, loaded)
 				}

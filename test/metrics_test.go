@@ -55,9 +55,7 @@ scrape_configs:
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -66,14 +64,10 @@ func freeAddress(t *testing.T) string {
 func daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // killed
@@ -133,9 +127,7 @@ func onDashboard(t *testing.T, prometheus string) {
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := json.Unmarshal(page, &dashboard); err != nil || len(dashboard.Panels) < 10 {
 		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
 	}
@@ -171,15 +163,11 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 	}
 	ours, exporter, prometheus := freeAddress(t), freeAddress(t), freeAddress(t)
 	rules, err := filepath.Abs(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.rules.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := home(t, map[string]string{"train.sh": scrapedTrainer, "train.toml": fmt.Sprintf(scrapedJob, ours), "prometheus.yml": fmt.Sprintf(scraper, rules, ours, exporter),
 		"second.toml": fmt.Sprintf("[job]\nprogram = [\"true\"]\n[metrics]\ntextfile = \"text/gpurun-{job}.prom\"\nlisten = %q\n", ours)})
 	text := filepath.Join(dir, "text")
-	if err := os.Mkdir(text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(text, 0o755))
 	daemon(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory="+text, "--web.listen-address="+exporter)
 	daemon(t, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheus)
 	query := func(expression string) {
@@ -193,9 +181,7 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 	run.Dir = dir
 	var said strings.Builder
 	run.Stderr = &said
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, run.Start())
 	for _, source := range []string{"gpurun", "node"} {
 		query(fmt.Sprintf(`gpurun_attempts_total{job=%q} == 2 and on (run) gpurun_attempts_ended_total{job=%q, cause="cuda-oom"} == 1`, source, source))
 		query(fmt.Sprintf(`gpurun_training_step{job=%q, rank="1"} > 3 and on (run) gpurun_step_duration_seconds{job=%q} < 2`, source, source))
@@ -211,9 +197,7 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 		t.Errorf("a port in use: %v\n%s", err, out)
 	}
 	query(`gpurun_run_outcome{job="node", job_name="second", outcome="trained"} == 1`) // from the same folder
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	if err := run.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -230,9 +214,7 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(asked(prometheus, "/api/v1/targets", nil)), &targets); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal([]byte(asked(prometheus, "/api/v1/targets", nil)), &targets))
 	for _, target := range targets.Data.ActiveTargets {
 		if target.Labels["job"] == "node" && target.LastError != "" {
 			t.Errorf("node_exporter: %s", target.LastError)

@@ -92,9 +92,7 @@ func newUnwatched(t *testing.T) unwatched {
 		"airflow.py": airflow,
 	})}
 	bin := home(t, stubs)
-	if err := os.Symlink(build(t), filepath.Join(bin, "gpurun")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink(build(t), filepath.Join(bin, "gpurun")))
 	n.path = bin + ":" + os.Getenv("PATH")
 	return n
 }
@@ -215,9 +213,7 @@ func TestNightlyByCron(t *testing.T) {
 cat >/etc/cron.d/nightly; : >empty; mount --bind empty /etc/crontab; exec cron -f`
 	cmd := exec.Command("unshare", "-m", "sh", "-ec", script)
 	cmd.Stdin, cmd.Dir = strings.NewReader(table), n.dir
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {

@@ -40,9 +40,7 @@ type cable struct {
 func newCable(t *testing.T, head string) *cable {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	w := &cable{listener: listener, head: head, conns: map[net.Conn]bool{}}
 	w.change = sync.NewCond(&w.mu)
 	w.owner.Go(w.accept)
@@ -179,9 +177,7 @@ func (w *cable) close() {
 // A cable carries all data, late if it is slow, and after a cut the data sent meanwhile.
 func TestCable(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer echo.Close()
 	go func() {
 		for {
@@ -195,9 +191,7 @@ func TestCable(t *testing.T) {
 	w := newCable(t, echo.Addr().String())
 	defer w.close()
 	c, err := net.Dial("tcp", w.addr())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer c.Close()
 	say := func(text string) string {
 		_, _ = io.WriteString(c, text)
@@ -354,8 +348,6 @@ func rescuedOnGPUs(t *testing.T, calm, tight map[int][]string) {
 func lossOf(t *testing.T, line string) float64 {
 	t.Helper()
 	loss, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return loss
 }

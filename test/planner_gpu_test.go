@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const (
@@ -131,9 +132,7 @@ func modes() []string {
 func freshFlag(t *testing.T) []string {
 	t.Helper()
 	text, err := exec.CommandContext(t.Context(), binary(t), "help", "run").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if bytes.Contains(text, []byte("--fresh")) {
 		return []string{"--fresh"}
 	}

@@ -42,19 +42,13 @@ func newPod(t *testing.T, files map[string]string) pod {
 	p := pod{t: t, spec: spec, container: at(spec, "containers", 0), claim: t.TempDir(), job: "7d1c"}
 	p.uid, p.group = p.number("runAsUser"), p.number("fsGroup")
 	gpt := filepath.Join(p.claim, "gpt")
-	if err := os.Mkdir(gpt, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(gpt, 0o700))
 	for name, text := range files {
 		put(t, filepath.Join(gpt, name), text)
 	}
 	for _, folder := range []string{p.claim, gpt} {
-		if err := os.Chown(folder, 0, p.group); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(folder, 0o775|fs.ModeSetgid); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chown(folder, 0, p.group))
+		testenv.Check(t, os.Chmod(folder, 0o775|fs.ModeSetgid))
 	}
 	return p
 }
@@ -206,9 +200,7 @@ on = ["rescued", "trained"]
 	first := p.command()
 	var said bytes.Buffer
 	first.Stdout, first.Stderr = &said, &said
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, first.Start())
 	await(t, "step 3", func() bool { _, err := os.Stat(p.path("waits")); return err == nil || gone(first.Process.Pid) })
 	kill(t, first)
 	_ = first.Wait()
@@ -399,14 +391,10 @@ func openPodman(t *testing.T) *podman {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // podman does not take /dev/null for a folder
 	dir := t.TempDir()
 	for _, name := range []string{"dev", "etc", "job", "proc", "sys", "tmp", "usr", "var/tmp"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	for _, name := range []string{"bin", "lib", "lib64"} {
-		if err := os.Symlink("usr/"+name, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink("usr/"+name, filepath.Join(dir, name)))
 	}
 	p := &podman{image: fmt.Sprintf("localhost/gpurun-test:%d", os.Getpid())}
 	if out, err := exec.Command("sh", "-c", `tar -C "$0" -c . | podman import - "$1"`, dir, p.image).CombinedOutput(); err != nil {
@@ -456,9 +444,7 @@ func TestPodman(t *testing.T) {
 		dir := home(t, map[string]string{"train.sh": savesLate, "train.toml": nodesTOML})
 		name := "gpurun-" + filepath.Base(filepath.Dir(dir))
 		cmd := p.job(t, dir, "--name", name, "--stop-timeout", "30", p.image, "/gpurun", "--run-dir", "run", "train.toml")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Start())
 		await(t, "steps", func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
 		if out, err := exec.Command("podman", "stop", name).CombinedOutput(); err != nil {
 			t.Fatalf("%v %s", err, out)

@@ -36,9 +36,7 @@ func TestQuickstart(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if strings.HasPrefix(string(version), "1.13") { // others need more memory, and get another plan
 		checkREADME(t, out.String())
 	}
@@ -63,9 +61,7 @@ func TestQuickstartLosses(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
 	blocks, err := testenv.Blocks(testenv.Page(t, "examples/quickstart/README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return b.Lang == "console" })
 	command, shown, _ := strings.Cut(blocks[max(at, 0)].Text, "\n")
 	whole := "--micro-batch-size 8 --accumulation 1"
@@ -93,9 +89,7 @@ func quickstartCommand(t *testing.T) string {
 	const command, target = "gpurun train.toml", "make quickstart"
 	for _, page := range []string{"docs/quickstart.md", "examples/quickstart/README.md"} {
 		blocks, err := testenv.Blocks(testenv.Page(t, page))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, b := range blocks {
 			text := strings.TrimSpace(b.Text)
 			if by, _ := b.Mark("run by"); by == "TestQuickstart" && text != command && text != target {
@@ -116,9 +110,7 @@ func quickstartCommand(t *testing.T) string {
 func checkREADME(t *testing.T, out string) {
 	t.Helper()
 	blocks, err := testenv.Blocks(testenv.Page(t, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	command, shown, _ := strings.Cut(blocks[0].Text, "\n")
 	if command != "$ gpurun train.toml" {
 		t.Errorf("README.md begins with %q", command)
@@ -133,13 +125,9 @@ func checkREADME(t *testing.T, out string) {
 func checkVerdict(t *testing.T, run string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var v launcher.Verdict
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(text, &v))
 	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
 		t.Fatalf("outcome %s, code %d after %d attempts", v.Outcome, v.Code, len(v.Attempts))
 	}
@@ -182,9 +170,7 @@ func checkAllocatorsOwnWords(t *testing.T, run string) {
 	}
 	for _, log := range logs {
 		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if bytes.Contains(text, []byte("DefaultCPUAllocator: can't allocate memory: you tried to allocate")) {
 			return
 		}
@@ -211,9 +197,7 @@ func checkLoss(t *testing.T, out string) {
 func build(t *testing.T) string {
 	t.Helper()
 	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return path
 }
 
@@ -231,9 +215,7 @@ func copyOf(t *testing.T, from string) string {
 	t.Helper()
 	to := t.TempDir()
 	for name, text := range contents(t, from) {
-		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(to, name), []byte(text), 0o644))
 	}
 	return to
 }
@@ -241,18 +223,14 @@ func copyOf(t *testing.T, from string) string {
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	files := map[string]string{}
 	for _, e := range entries {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		files[e.Name()] = string(text)
 	}
 	return files

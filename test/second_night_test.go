@@ -61,9 +61,7 @@ func (n nights) edit(t *testing.T, file, old, by string) {
 	if err != nil || !strings.Contains(string(text), old) {
 		t.Fatalf("%s has no %s (%v)", file, old, err)
 	}
-	if err := os.WriteFile(path, []byte(strings.Replace(string(text), old, by, 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, []byte(strings.Replace(string(text), old, by, 1)), 0o644))
 }
 
 // run runs the job in a new run directory, and returns its verdict and gpurun's output.
@@ -79,9 +77,7 @@ func (n nights) run(t *testing.T, name string, code int, flags ...string) (v lau
 		t.Fatalf("%s: %v, want exit code %d\n%s", name, cmd.ProcessState, code, errs.String())
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := json.Unmarshal(text, &v); err != nil || len(v.Attempts) == 0 {
 		t.Fatalf("%s: %s, %v", name, text, err)
 	}

@@ -56,9 +56,7 @@ var inShell = [][2]string{
 func TestCompletionInShells(t *testing.T) {
 	t.Parallel()
 	blocks, err := testenv.Blocks(testenv.Page(t, "docs/install.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, b := range blocks {
 		shell := regexp.MustCompile(`completion (bash|zsh)`).FindStringSubmatch(b.Text)
 		if shell != nil && !strings.Contains(inShells[shell[1]], strings.TrimSpace(b.Text)) {
@@ -67,12 +65,8 @@ func TestCompletionInShells(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"train.toml", "other.py", ".gpurun/gpt/night-1/journal.jsonl"} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	path := filepath.Dir(build(t)) + string(filepath.ListSeparator) + os.Getenv("PATH")
 	for shell, script := range inShells {
@@ -81,9 +75,7 @@ func TestCompletionInShells(t *testing.T) {
 				t.Skipf("%s is not installed: its completion was not tried", shell)
 			}
 			file := filepath.Join(t.TempDir(), "ask")
-			if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(file, []byte(script), 0o600))
 			cmd := exec.Command(shell, file)
 			for _, try := range inShell {
 				cmd.Args = append(cmd.Args, try[0])
@@ -221,9 +213,7 @@ func TestShellsHideNoFailure(t *testing.T) {
 func endOfShell(t *testing.T, text string) (int, string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "endings"))); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "endings"))))
 	interpreter := testenv.Python(t)
 	script := fmt.Sprintf("P=%s\nT=\"%[1]s train.py\"\n%s\n", interpreter, text)
 	if strings.HasPrefix(text, "script ") {
@@ -231,9 +221,7 @@ func endOfShell(t *testing.T, text string) (int, string) {
 			t.Skip("there is no script here")
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "launch.sh"), []byte(script), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "launch.sh"), []byte(script), 0o644))
 	var said bytes.Buffer
 	cmd := exec.Command(build(t), "bash", "launch.sh")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &said

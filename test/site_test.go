@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A site has a configuration that root wrote, a folder of fits for a group, and a gpurun that looks there.
@@ -38,18 +40,14 @@ func newSite(t *testing.T) site {
 		os.Chmod(s.dir, 0o755), os.Chmod(filepath.Dir(s.dir), 0o755), os.Mkdir(filepath.Join(s.dir, "etc"), 0o755),
 		os.Mkdir(fits, 0o700), os.Chown(fits, 0, siteGroup), os.Chmod(fits, 0o770|os.ModeSetgid|os.ModeSticky),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	return s
 }
 
 func (s site) configure(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "etc", "config.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(s.dir, "etc", "config.toml"), []byte(text), 0o644))
 }
 
 // run runs gpurun as a user, in that user's own copy of the job, and returns its output.

@@ -26,13 +26,9 @@ func TestSlurm(t *testing.T) {
 		t.Skip("no Slurm: GPURUN_SLURM_LAB and GPURUN_SLURM_SHARE name none")
 	}
 	s := &slurm{lab: lab, here: filepath.Join(share, "gpurun-test")}
-	if err := os.RemoveAll(s.here); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.RemoveAll(s.here))
 	s.there = strings.TrimSpace(s.x(t, "pwd")) + "/gpurun-test"
-	if err := os.MkdirAll(s.here, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(s.here, 0o777))
 	build := exec.Command("go", "build", "-o", filepath.Join(s.here, "gpurun"), ".")
 	if ready := os.Getenv("GPURUN_SLURM_BINARY"); ready != "" {
 		build = exec.Command("cp", ready, filepath.Join(s.here, "gpurun"))
@@ -116,9 +112,7 @@ args = ["--resume", "{latest}"]
 func (s *slurm) job(t *testing.T, name string) *slurmJob {
 	t.Helper()
 	j := &slurmJob{slurm: s, name: name, here: filepath.Join(s.here, name), there: s.there + "/" + name}
-	if err := os.Mkdir(j.here, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(j.here, 0o777))
 	j.write(t, "train.sh", slurmTrainer)
 	j.write(t, "train.toml", fmt.Sprintf(slurmTOML, ""))
 	return j
@@ -126,9 +120,7 @@ func (s *slurm) job(t *testing.T, name string) *slurmJob {
 
 func (j *slurmJob) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(j.here, name), []byte(text), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(j.here, name), []byte(text), 0o777))
 }
 
 // submit submits a batch script, which requeues itself as in docs/schedulers.md.
@@ -418,9 +410,7 @@ func (j *slurmJob) ended(t *testing.T) bool {
 func (j *slurmJob) verdicts(t *testing.T, outcome strategy.Outcome) (paths []string) {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*", "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, path := range all {
 		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), `"outcome": "`+string(outcome)+`"`) {
 			paths = append(paths, path)

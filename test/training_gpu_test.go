@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // contextBytes is the memory that a process on a GPU needs in addition to PyTorch's allocations.
@@ -200,9 +201,7 @@ func TestPartsOfTheBatchOnAGPU(t *testing.T) {
 		t.Skip(why)
 	}
 	hook, err := filepath.Abs("../launcher/hook")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	type row struct {
 		Turn    map[string]any
 		Refused map[string]string
@@ -307,9 +306,7 @@ func snapshotRun(t *testing.T, python, way, mode string) (out []byte, run string
 	t.Helper()
 	dir := copyOf(t, filepath.Join("testdata", "snapshot"))
 	text := fmt.Sprintf("[job]\nscript = \"job.py\"\nargs = [%q]\n[launch]\nsnapshot = %q\n[recovery]\nmode = \"off\"\n", way, mode)
-	if err := os.WriteFile(filepath.Join(dir, "train.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.toml"), []byte(text), 0o644))
 	run = filepath.Join(dir, "run")
 	cmd := exec.CommandContext(t.Context(), binary(t), "--run-dir", run, filepath.Join(dir, "train.toml"))
 	cmd.Env = append(insideEnv(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=0")
@@ -339,9 +336,7 @@ func aboutMemory(out []byte) (said []string) {
 func lineNumbers(t *testing.T, want string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "snapshot", "job.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for i, line := range strings.Split(string(text), "\n") {
 		if _, name, marked := strings.Cut(line, "  # "); marked && name == strings.ToUpper(name) {
 			want = strings.ReplaceAll(want, name+"@", fmt.Sprint(i+1))
@@ -355,9 +350,7 @@ func lineNumbers(t *testing.T, want string) string {
 func opensInMemoryViz(t *testing.T, python string, files []string) {
 	t.Helper()
 	found, err := exec.Command(python, "-c", "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	viewer := filepath.Join(strings.TrimSpace(string(found)), "cuda", "_memory_viz.py")
 	for _, file := range files {
 		for _, plot := range []string{"trace_plot", "segment_plot"} {

@@ -18,24 +18,18 @@ func gpurunSays(t *testing.T, words ...string) (code int, out, errs string) {
 	t.Helper()
 	open := func(name string) *os.File {
 		f, err := os.Create(filepath.Join(t.TempDir(), name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		t.Cleanup(func() { f.Close() })
 		return f
 	}
 	stdout, stderr := open("out"), open("err")
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer null.Close()
 	code = Main(append([]string{"gpurun"}, words...), null, stdout, stderr)
 	read := func(f *os.File) string {
 		text, err := os.ReadFile(f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return string(text)
 	}
 	return code, read(stdout), read(stderr)
@@ -97,9 +91,7 @@ func TestHelpHasEveryFlag(t *testing.T) {
 func TestErrorsInJSON(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{"bad.toml": "[job]\nscrip = \"x\"\n", "train.py": ""} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, []byte(text), 0o644))
 	}
 	for _, c := range []struct {
 		words       []string
@@ -153,9 +145,7 @@ func TestErrorsInJSON(t *testing.T) {
 func TestMistypedWordGetsASuggestion(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, name := range []string{"train.toml", "train.py"} {
-		if err := os.WriteFile(name, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, nil, 0o644))
 	}
 	for typed, want := range map[string]string{
 		"trian.toml":          "did you mean train.toml?",
@@ -218,9 +208,7 @@ gradient_accumulation_steps = { arg = "--accum", default = 1 }
 			t.Parallel()
 			dir := t.TempDir()
 			for name, text := range map[string]string{"train.toml": file, "train.sh": job.script} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			out, _ := gpurunIn(dir, append(job.flags, "train.toml")...).CombinedOutput() // several of them fail
 			own := 0

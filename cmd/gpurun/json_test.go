@@ -132,21 +132,13 @@ func TestJSONIsDocumented(t *testing.T) {
 // A separate type writes what gpurun estimate prints; it is checked by example.
 func TestEstimateJSONIsDocumented(t *testing.T) {
 	asked, err := estimate.Read([]string{"8B", "--precision", "bf16", "--zero", "2", "--gpus", "8", "--micro-batch", "1", "--sequence", "2048"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	answer, err := asked.Answer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	text, err := json.Marshal(answer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var got map[string]any
-	if err := json.Unmarshal(text, &got); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(text, &got))
 	rows := jsonTables(t)["Estimate"]
 	for name := range rows {
 		if _, there := got[name]; !there && !strings.HasSuffix(name, " *") {
@@ -179,9 +171,7 @@ func TestShownPlansAreAsWritten(t *testing.T) {
 		t.Fatalf("%d examples, want a plan and changes", len(shown))
 	}
 	for i, value := range []any{&strategy.Plan{}, &strategy.Changes{}} {
-		if err := json.Unmarshal([]byte(shown[i][1]), value); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal([]byte(shown[i][1]), value))
 		text, err := json.Marshal(value)
 		if want := strings.ReplaceAll(shown[i][1], " ", ""); err != nil || string(text) != want {
 			t.Errorf("%s, %v, want %s", text, err, want)

@@ -99,9 +99,7 @@ func separateScripts(t *testing.T, update bool) (scripts []string) {
 	folder := t.TempDir()
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if len(archive.Files) == 0 || !strings.HasPrefix(archive.Files[0].Name, beforeScript) {
 			scripts = append(scripts, file)
 			continue

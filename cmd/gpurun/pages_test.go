@@ -266,9 +266,7 @@ func TestQuotedMessagesExist(t *testing.T) {
 	for _, p := range packages(t) {
 		for _, name := range p.GoFiles {
 			texts, err := literalTexts(filepath.Join(p.Dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			source.WriteString(strings.Join(texts, "\n"))
 		}
 	}
@@ -329,9 +327,7 @@ func TestDocumentedTrainFiles(t *testing.T) {
 	seen := 0
 	for _, name := range commandPages(t) {
 		blocks, err := testenv.Blocks(testenv.Page(t, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, b := range blocks {
 			if b.Lang != "toml" || name == "docs/administration.md" { // which has configurations of a site
 				continue

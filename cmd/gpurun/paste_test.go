@@ -32,9 +32,7 @@ func TestPrintedCommandsCanBePasted(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			write := func(name, text string) {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 			}
 			write(name+".sh", "echo first; echo broken >&2; exit 3\n")
 			write("wait.sh", "echo here; exec sleep 60\n")
@@ -49,9 +47,7 @@ func TestPrintedCommandsCanBePasted(t *testing.T) {
 
 			killed := "./" + name + ".killed"
 			waiting := gpurunIn(dir, "--run-dir", killed, "sh", "wait.sh")
-			if err := waiting.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, waiting.Start())
 			for range 100 {
 				if said := run("status", killed); strings.Contains(said, "attempt 0") {
 					break
@@ -155,9 +151,7 @@ func TestRealWrappers(t *testing.T) {
 				"torch.py": "", "transformers.py": "HfArgumentParser = TrainingArguments = None\n",
 				"pyproject.toml": "[project]\nname = \"x\"\nversion = \"1\"\nrequires-python = \">=3.8\"\n[tool.poetry]\npackage-mode = false\n",
 			} {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 			}
 			words := append([]string{"--run-dir", "run", "--never", "checkpointing,precision"}, strings.Fields(c.line)...)
 			words = append(words, "--output_dir", "out", "--per_device_train_batch_size", "8")

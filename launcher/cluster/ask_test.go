@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // When a job ends is what Slurm reports now, and what the environment has where it does
@@ -72,9 +74,7 @@ func answerWith(t *testing.T, answer string) {
 	t.Helper()
 	bin := t.TempDir()
 	script := "#!/bin/sh\n[ \"$*\" = '--oneliner show job 7' ] && echo '" + answer + "'\n"
-	if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755))
 	t.Setenv("PATH", bin)
 }
 
@@ -109,9 +109,7 @@ func fakeScontrol(t *testing.T, shown, rest string) (calls func() string) {
 	t.Helper()
 	bin := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = update ] || { printf '%s\\n' '" + shown + "'; exit; }\nprintf '%s|' \"$@\" >>" + bin + "/calls\n" + rest
-	if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755))
 	t.Setenv("PATH", bin+":/usr/bin:/bin")
 	return func() string {
 		text, _ := os.ReadFile(filepath.Join(bin, "calls"))

@@ -12,6 +12,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // recordings returns the environments that a version of Slurm was seen to set, by
@@ -19,9 +20,7 @@ import (
 func recordings(t *testing.T, version string) map[string][]string {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "slurm-"+version+".txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	envs := map[string][]string{}
 	for _, f := range archive.Files {
 		envs[f.Name] = strings.Split(strings.TrimSpace(string(f.Data)), "\n")
@@ -34,9 +33,7 @@ func recordings(t *testing.T, version string) map[string][]string {
 func wanted(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/slurm-want.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	rows := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, rest, found := strings.Cut(strings.TrimSpace(line), " | ")
@@ -139,9 +136,7 @@ func TestDetectInteractiveStep(t *testing.T) {
 	env := recordings(t, "24.11")["step3.p0"]
 	env = append(env, "SLURM_STEP_ID=4294967290", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_NUM_NODES=1", "SLURM_STEP_TASKS_PER_NODE=1")
 	p, err := Detect(env)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if p.Kind != SlurmBatch || p.Nodes != 3 || p.Leaked {
 		t.Errorf("%+v", p)
 	}
@@ -196,9 +191,7 @@ func TestRefuseHints(t *testing.T) {
 		"salloc-shell":    "srun --mpi=pmi2 --nodes=2 --ntasks-per-node=1 gpurun",
 	} {
 		p, err := Detect(envs[name])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if err := p.Refuse(); err == nil || !strings.Contains(errext.Hint(err), want) {
 			t.Errorf("%s: %v, want a hint with %q", name, err, want)
 		}
@@ -208,9 +201,7 @@ func TestRefuseHints(t *testing.T) {
 // Several gpuruns on a node, and nodes that do not know node 0, get the line for mpirun.
 func TestRefuseMpirun(t *testing.T) {
 	p, err := Detect([]string{"OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_LOCAL_SIZE=2", "OMPI_COMM_WORLD_RANK=1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := p.Refuse(); err == nil || err.Error() != "mpirun starts gpurun 2 times on a node, and gpurun starts a rank for each GPU by itself" || errext.Hint(err) != "mpirun --map-by ppr:1:node gpurun torchrun …" {
 		t.Errorf("%v, %s", err, errext.Hint(err))
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // argparse builds a parser of a grammar's options, and prints for each command
@@ -76,15 +78,11 @@ func TestReaderAgreesWithArgparse(t *testing.T) {
 		}
 	}
 	input, err := json.Marshal(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd := exec.Command(python, "-c", argparse)
 	cmd.Stdin = bytes.NewReader(input)
 	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	taken := 0
 	answers := json.NewDecoder(bytes.NewReader(out))
 	for i := range grammars {

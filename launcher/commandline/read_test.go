@@ -9,24 +9,22 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestFlagsAgreeWithTorchrun runs command lines of which torchrun's own parser
 // (torch 2.15, torch.distributed.run.get_args_parser) showed how it reads them.
 func TestFlagsAgreeWithTorchrun(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("testdata", "argparse.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var cases []struct {
 		Args  []string
 		Flags map[string]string // those that are not at their default
 		Rest  []string
 		Error string
 	}
-	if err := json.Unmarshal(text, &cases); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(text, &cases))
 	if len(cases) < 100 {
 		t.Fatalf("only %d cases", len(cases))
 	}

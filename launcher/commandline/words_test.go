@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/launcher/errext"
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestWords(t *testing.T) {
@@ -104,9 +104,7 @@ func TestWordsRefusesShellSyntax(t *testing.T) {
 
 func TestAssignments(t *testing.T) {
 	words, err := Words(`A=1 B_2='x y' C="" 3D=4 E=5`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	env, rest := Assignments(words)
 	if diff := cmp.Diff(Environ{"A": "1", "B_2": "x y", "C": ""}, env); diff != "" {
 		t.Error(diff)
@@ -115,9 +113,7 @@ func TestAssignments(t *testing.T) {
 		t.Error(diff)
 	}
 	quoted, err := Words(`'A'=1 b`)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if env, rest := Assignments(quoted); env != nil || len(rest) != 2 {
 		t.Errorf("a quoted name is an assignment: %v, %q", env, rest)
 	}

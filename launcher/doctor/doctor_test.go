@@ -20,6 +20,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // childVariable has the examination that a child of the tests makes: one with limits of
@@ -65,16 +66,12 @@ func examine(text string) {
 func inChild(t *testing.T, e examination, env commandline.Environ, before ...string) map[string]Result {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if e.Dir == "" {
 		e.Dir = t.TempDir()
 	}
 	text, err := json.Marshal(e)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	argv := append(before, self)
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Env = plainHost().With(env, commandline.Environ{childVariable: string(text)}).Words()
@@ -127,13 +124,9 @@ func anyPython(t *testing.T) string {
 func pretend(t *testing.T, settings map[string]any) commandline.Environ {
 	t.Helper()
 	text, err := json.Marshal(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fake, err := filepath.Abs("testdata/fake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return commandline.Environ{"PYTHON_EXEC": anyPython(t), "PYTHONPATH": fake, "FAKE_TORCH": string(text), "PYTHONDONTWRITEBYTECODE": "1"}
 }
 

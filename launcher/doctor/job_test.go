@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/launcher"
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // jobOf is a patient with the job of a train.toml beside a script.
@@ -19,9 +20,7 @@ func jobOf(t *testing.T, toml, interpreter string) (*patient, error) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"train.toml": toml, "train.py": "print(1)\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	p := onPaper(t, nil)
 	p.dir, p.environ = dir, p.env.With(map[string]string{"PYTHON_EXEC": interpreter, "XDG_CONFIG_HOME": os.DevNull, "CUDA_VISIBLE_DEVICES": ""}).Words()
@@ -36,9 +35,7 @@ func jobOf(t *testing.T, toml, interpreter string) (*patient, error) {
 // What a train.toml says is looked at: its interpreter, folders and ranks.
 func TestJob(t *testing.T) {
 	p, err := jobOf(t, "[job]\nscript = \"train.py\"\nname = \"x\"\n[launch]\nnproc_per_node = 2\n[recovery]\nnvme_path = \"/no/such/nvme\"\n[resume]\nlatest = \"out/ckpt-*\"\nargs = [\"--resume\", \"{latest}\"]\n[knobs]\nmicro_batch_size = { arg = \"--b\", default = 4 }\n", anyPython(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	wants(t, resultOf(t, p, "train.toml"), OK, "x: recipe [knobs], 2 ranks", "")
 	wants(t, resultOf(t, p, "speed"), Problem, "/no/such/nvme", "nvme_path")
 	wants(t, interpreter(t.Context(), p), OK, "(the job's)", "")
@@ -55,16 +52,12 @@ func TestJob(t *testing.T) {
 // A job that cannot be prepared is a problem; what is wrong with its file is an error.
 func TestJobThatCannotStart(t *testing.T) {
 	p, err := jobOf(t, "[job]\nscript = \"train.py\"\n", "/nowhere/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	wants(t, resultOf(t, p, "train.toml"), Problem, "/nowhere/python does not exist", "name an interpreter")
 	wants(t, interpreter(t.Context(), p), Problem, "/nowhere/python does not exist", "name an interpreter")
 
 	p.environ = append(p.environ, "PET_NNODES=2:4")
-	if err := p.read(t.Context(), p.job.Path); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, p.read(t.Context(), p.job.Path))
 	wants(t, resultOf(t, p, "train.toml"), Problem, "gpurun wants a fixed number of nodes", "give the number of nodes")
 
 	if p, err = jobOf(t, "[job]\nprogram = [\"no-such-program\"]\n", anyPython(t)); err != nil {
@@ -82,9 +75,7 @@ func TestJobThatCannotStart(t *testing.T) {
 // A warning of the job's is one.
 func TestJobWithWarnings(t *testing.T) {
 	p, err := jobOf(t, "[job]\nscript = \"train.py\"\nenv = { RANK = \"3\" }\n[launch]\nnproc_per_node = 2\n", anyPython(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	wants(t, resultOf(t, p, "train.toml"), Warning, "RANK", "gpurun plan")
 }
 
@@ -136,9 +127,7 @@ func TestTime(t *testing.T) {
 // A job whose PyTorch is for the CPU, or that hides the GPUs itself, lacks none.
 func TestAJobForTheCPU(t *testing.T) {
 	p, err := jobOf(t, "[job]\nscript = \"train.py\"\nenv = { CUDA_VISIBLE_DEVICES = \"\" }\n", anyPython(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	wants(t, devices(t.Context(), p), OK, "trains on the CPU", "")
 	wants(t, devices(t.Context(), onPaper(t, nil)), Warning, "none", "--gpus")
 	if p, err = jobOf(t, "[job]\nscript = \"train.py\"\n", anyPython(t)); err != nil {
@@ -155,22 +144,14 @@ func TestAJobForTheCPU(t *testing.T) {
 // Checkpoints need room by what the newest one takes.
 func TestRoomForCheckpoints(t *testing.T) {
 	p, err := jobOf(t, "[job]\nscript = \"train.py\"\n[resume]\nlatest = \"out/ckpt-*\"\nargs = [\"--resume\", \"{latest}\"]\n", anyPython(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	path := filepath.Join(p.dir, "out", "ckpt-1")
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(path, 0o700))
 	f, err := os.Create(filepath.Join(path, "model.bin"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	for bytes, want := range map[int64]CheckStatus{1 << 10: OK, 1 << 42: Warning} { // a file with a hole
-		if err := f.Truncate(bytes); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, f.Truncate(bytes))
 		if r := checkpoints(t.Context(), p); r.State != want {
 			t.Errorf("of %d bytes: %+v", bytes, r)
 		}

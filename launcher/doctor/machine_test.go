@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // tmpfs mounts a file system of that many bytes, which takes root.
@@ -92,16 +93,12 @@ func TestRoom(t *testing.T) {
 		t.Errorf("left behind: %v, %v", entries, err)
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, nil, 0o600))
 	wants(t, room(filepath.Join(file, "x"), 0, "free some"), Problem, "cannot be written: not a directory", "make it writable")
 	wants(t, room(tmpfs(t, "size=100m", 0), 0, "free some"), Problem, "100 MiB free", "free some")
 	wants(t, room(tmpfs(t, "size=2g", unix.MS_RDONLY), 0, "free some"), Problem, "cannot be written: read-only file system", "make it writable")
 	full := tmpfs(t, "size=1m", 0)
-	if err := os.WriteFile(filepath.Join(full, "data"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(full, "data"), make([]byte, 1<<20), 0o600))
 	wants(t, room(full, 0, "free some"), Problem, "is full: no space left on device", "free some")
 }
 
@@ -111,9 +108,7 @@ func TestRoomInAFolderOfAnotherUser(t *testing.T) {
 		t.Skip("root writes everywhere")
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(dir, 0o500))
 	wants(t, room(dir, 0, "free some"), Problem, "permission denied", "make it writable")
 }
 
@@ -124,9 +119,7 @@ func TestConfigurations(t *testing.T) {
 	t.Cleanup(func() { job.SiteConfig = before })
 	home := t.TempDir()
 	file := filepath.Join(home, "gpurun", "config.toml")
-	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(filepath.Dir(file), 0o700))
 	p := onPaper(t, nil)
 	p.environ = []string{"XDG_CONFIG_HOME=" + home, "XDG_CONFIG_DIRS=" + t.TempDir()}
 	wants(t, resultOf(t, p, "configurations"), OK, "none", "")
@@ -139,9 +132,7 @@ func TestConfigurations(t *testing.T) {
 		{"[recovery]\nmax_attempt = 3\nx = 1\n", Problem, file + `:2:1: recovery.max_attempt: unknown key (did you mean "max_attempts"?); ` + file + ":3:1: recovery.x", "correct the file"},
 		{"[recovery\n", Problem, file, "correct the file"},
 	} {
-		if err := os.WriteFile(file, []byte(test.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(test.text), 0o600))
 		wants(t, resultOf(t, p, "configurations"), test.state, test.found, test.fix)
 	}
 }
@@ -246,9 +237,7 @@ func TestLibaio(t *testing.T) {
 		wants(t, r, Warning, "libaio.h", "libaio-dev")
 	}
 	for _, name := range []string{"libaio.h", "libaio.so"} {
-		if err := os.WriteFile(filepath.Join(p.dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(p.dir, name), nil, 0o600))
 	}
 	p.env = p.env.With(map[string]string{"CPATH": p.dir, "LIBRARY_PATH": p.dir})
 	wants(t, resultOf(t, p, "libaio"), OK, "can be linked with", "")

@@ -174,9 +174,7 @@ func strayed(t *testing.T) (path, pids string) {
 	dir := t.TempDir()
 	path, pids = filepath.Join(dir, "python3"), filepath.Join(dir, "pids")
 	text := fmt.Sprintf("#!/bin/sh\nsetsid sleep 1000 >/dev/null 2>&1 </dev/null &\necho $$ $! >%[1]s.new\nmv %[1]s.new %[1]s\nexec sleep 1000\n", pids)
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o755))
 	return path, pids
 }
 
@@ -215,14 +213,10 @@ func TestHangingInterpreterLeavesNoProcess(t *testing.T) {
 func TestKilledDoctorLeavesNoProcess(t *testing.T) {
 	path, pids := strayed(t)
 	text, err := json.Marshal(examination{Subject{Dir: t.TempDir()}, []string{"interpreter"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"="+string(text), "PYTHON_EXEC="+path)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	awaitFile(t, pids)
 	if err := errors.Join(cmd.Process.Kill(), cmd.Wait()); err == nil {
 		t.Error("it was not killed")

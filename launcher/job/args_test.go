@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // scripts makes a working directory with the files that a job may be started from.
@@ -20,9 +21,7 @@ func scripts(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"train.py", "run.sh", "-5"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
 	return dir
 }
@@ -112,9 +111,7 @@ func TestFromArgsFlags(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j, err := FromArgs(append(strings.Fields(c.args), "train.py"), c.env, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			want := defaults().Launch
 			want.NprocPerNode, want.Auto = "1", AutoDevices
 			c.want(&want)
@@ -131,9 +128,7 @@ func TestFromArgsFlags(t *testing.T) {
 func TestFromArgsJob(t *testing.T) {
 	dir := scripts(t)
 	j, err := FromArgs([]string{"--python", "venv/bin/python", "train.py"}, nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if j.Name != "train" || j.Workdir != dir || j.Path != "" || j.Recipe != "auto" || j.Env != nil {
 		t.Errorf("job: %+v", j)
 	}
@@ -272,9 +267,7 @@ func TestInnerCommand(t *testing.T) {
 		"train.py":   "",
 		"train.toml": "[job]\ncommand = \"A=1 wrap --ranks 2 train.py --x\"\nenv = { B = \"2\" }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	hook := func(w words) (commandline.Inner, bool, error) {
 		words := w.seen.Inner
@@ -284,9 +277,7 @@ func TestInnerCommand(t *testing.T) {
 		return commandline.Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
 	}
 	j, err := Load(filepath.Join(dir, "train.toml"), hook)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if diff := cmp.Diff(map[string]string{"A": "1", "B": "2", "C": "x"}, j.Env); diff != "" {
 		t.Errorf("environment (-want +got):\n%s", diff)
 	}
@@ -306,17 +297,11 @@ func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
 	for name, text := range map[string]string{
 		"other/bin/torchrun": "#!" + dir + "/other/bin/python3\n", "other/bin/python3": "", "train.toml": "[job]\ncommand = \"other/bin/torchrun -m pkg\"\n",
 	} {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	j, err := Load(filepath.Join(dir, "train.toml"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	path, _, err := j.interpreter(commandline.Environ{})
 	if want := filepath.Join(dir, "other/bin/python3"); err != nil || path != want {
 		t.Errorf("Find = %s, %v, want %s", path, err, want)
@@ -444,9 +429,7 @@ func TestUnwrapPython(t *testing.T) {
 	t.Setenv("PYTHON_EXEC", "")
 	packages, tune, python := framework(t)
 	launcher := filepath.Join(filepath.Dir(tune), "deepspeed")
-	if err := os.Rename(tune, launcher); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Rename(tune, launcher))
 	for _, test := range []struct {
 		words []string
 		env   map[string]string

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestNewest(t *testing.T) {
@@ -44,9 +46,7 @@ func TestNewest(t *testing.T) {
 			dir := t.TempDir()
 			for _, f := range test.files {
 				path := filepath.Join(dir, f.name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				switch f.text {
 				case "":
 					archive(t, path, f.cut)
@@ -56,9 +56,7 @@ func TestNewest(t *testing.T) {
 					writeFile(t, path, f.text)
 				}
 				at := start.Add(f.after)
-				if err := os.Chtimes(path, at, at); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.Chtimes(path, at, at))
 			}
 			got, err := NewestCheckpoint(dir, test.glob, start)
 			if err != nil || got != test.want {
@@ -75,16 +73,12 @@ func TestOnlyTheNewestIsOpened(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 30 {
 		folder := filepath.Join(dir, fmt.Sprintf("checkpoint-%d", n))
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(folder, 0o755))
 		at := start.Add(time.Duration(n) * time.Minute)
 		for shard := range 4 {
 			path := filepath.Join(folder, fmt.Sprintf("rank%d.pt", shard))
 			archive(t, path, n >= 28 && shard == 0) // cut: they are still being written
-			if err := os.Chtimes(path, at, at); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Chtimes(path, at, at))
 		}
 	}
 	for _, test := range []struct {
@@ -113,15 +107,11 @@ func TestTruncatedArchiveIsIncomplete(t *testing.T) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	w, err := z.CreateHeader(&zip.FileHeader{Name: "archive/data/0"}) // stored, as tensors are
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := w.Write([]byte("weights PK\x05\x06 like the end of an archive, and more weights behind it")); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	path := filepath.Join(t.TempDir(), "ckpt.pt")
 	for n := range b.Len() + 1 {
 		writeFile(t, path, b.String()[:n])
@@ -142,9 +132,7 @@ func TestALargeDirectoryIsNotReadWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	counted := &counter{r: bytes.NewReader(b.Bytes())}
 	if err := wholeArchive(counted, int64(b.Len())); err != nil {
 		t.Errorf("it is whole: %v", err)
@@ -183,37 +171,25 @@ func TestAPipeInACheckpointIsNotOpened(t *testing.T) {
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 // archive writes a zip file as torch.save does, whole or cut off in the middle.
 func archive(t *testing.T, path string, cut bool) {
 	t.Helper()
 	f, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	z := zip.NewWriter(f)
 	w, err := z.Create("archive/data.pkl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := w.Write(make([]byte, 4096)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	if cut {
-		if err := f.Truncate(60); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, f.Truncate(60))
 	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, f.Close())
 }
 
 // A checkpoint that was decided is asked for again; and where none is found, why.
@@ -225,9 +201,7 @@ func TestSearchReportsWhatIsMissing(t *testing.T) {
 		t.Error(got)
 	}
 	path := filepath.Join(dir, "out", "ckpt-7")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)))
 	info, _ := os.Stat(path)
 	if info.ModTime().Nanosecond() != 0 && s.Complete("out/ckpt-7", info.ModTime().Add(100*time.Millisecond)) {
 		t.Error("what was there before the run began is of the run")
@@ -241,9 +215,7 @@ func TestSearchReportsWhatIsMissing(t *testing.T) {
 	if got := s.None(time.Now().Add(time.Hour)); got != "what matches out/ckpt-* is older than this run" {
 		t.Error(got)
 	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, nil, 0o644))
 	if got := s.None(since); got != "nothing that matches out/ckpt-* is complete" || s.Complete("out/ckpt-7", since) {
 		t.Error(got)
 	}
@@ -251,9 +223,7 @@ func TestSearchReportsWhatIsMissing(t *testing.T) {
 
 func TestAFaultInTheReaderMakesACheckpointIncomplete(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "step-1.pt"), make([]byte, 100), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "step-1.pt"), make([]byte, 100), 0o600))
 	o := opener{func(string) (*os.File, error) { panic("planted") }, time.Now().Add(time.Hour)}
 	if newest, err := newestCheckpoint(o, dir, "step-*.pt", time.Time{}, nil); newest != "" || err != nil {
 		t.Errorf("%q, %v", newest, err)
@@ -302,9 +272,7 @@ func TestHalfWrittenFolders(t *testing.T) {
 			dir := t.TempDir()
 			for name, text := range test.files {
 				path := filepath.Join(dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 				writeFile(t, path, text)
 			}
 			got, err := CompleteCheckpoint(dir, test.path, time.Time{}, test.needs...)
@@ -324,12 +292,8 @@ func TestSearchIsGlob(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a[1]*")
 	for _, name := range []string{"out/ckpt-1/x", "out/ckpt-2/x", "out/other", "more/ckpt-3/y", ".hidden/ckpt-4/x"} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		testenv.Check(t, os.WriteFile(path, nil, 0o644))
 	}
 	quoted := filepath.Join(filepath.Dir(dir), `a\[1\]\*`)
 	for _, pattern := range []string{
@@ -337,9 +301,7 @@ func TestSearchIsGlob(t *testing.T) {
 	} {
 		pattern = filepath.Join(quoted, pattern)
 		want, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, err := search(pattern, 1000, time.Now().Add(time.Hour))
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%s: %v -want +got\n%s", pattern, err, diff)
@@ -354,9 +316,7 @@ func TestSearchIsGlob(t *testing.T) {
 func TestSearchIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 20 {
-		if err := os.MkdirAll(filepath.Join(dir, fmt.Sprint(i), "sub"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, fmt.Sprint(i), "sub"), 0o755))
 	}
 	if _, err := search(filepath.Join(dir, "*", "*"), 40, time.Now().Add(time.Hour)); err != nil {
 		t.Errorf("40 names: %v", err)
@@ -375,9 +335,7 @@ func TestSearchEndsInTime(t *testing.T) {
 	dir, over := t.TempDir(), time.Now().Add(-time.Second)
 	for _, name := range []string{"ckpt-1/a/model.bin", "ckpt-2/a/model.bin"} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x"), 0o644)))
 	}
 	if _, err := search(filepath.Join(dir, "*"), mostNames, over); !errors.Is(err, ErrSlowSearch) {
 		t.Errorf("among names: %v", err)
@@ -421,20 +379,14 @@ func TestGrowing(t *testing.T) {
 			c.search.Dir = t.TempDir()
 			put := func(name, text string, at time.Time) {
 				path := filepath.Join(c.search.Dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o700))
 				f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				defer f.Close()
 				if _, err := f.WriteString(text); err != nil {
 					t.Fatal(err)
 				}
-				if err := os.Chtimes(path, at, at); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.Chtimes(path, at, at))
 			}
 			for _, name := range []string{"out/ckpt-1.pt", "out/checkpoint-7/model/rank0.pt", "out/b/notes", "train.log"} {
 				put(name, "before", long)

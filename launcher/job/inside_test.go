@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // What a job has no switch for is turned in its process, where nothing of the user's
@@ -37,9 +38,7 @@ func TestTurnedInside(t *testing.T) {
 			test.files["train.toml"] = "[job]\ncommand = \"python3 train.py " + test.argv + "\"\n[launch]\n" + test.launch + "\n"
 			dir, _ := folder(t, test.files)
 			p, err := prepared(t, dir, machine(dir), "train.toml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			got := p.StrategyJob().Knobs[checkpointing]
 			if got.By != test.by || (got.Absent == "") != (test.reason == "") || !strings.Contains(got.Absent, test.reason) {
 				t.Errorf("checkpointing is turned by %q, absent %q", got.By, got.Absent)
@@ -65,9 +64,7 @@ func TestNoPartsForShardedRanks(t *testing.T) {
 	} {
 		dir, _ := folder(t, map[string]string{"train.py": "import torch\nfrom transformers import Trainer\nTrainer().train()\n", "a.yaml": "num_processes: 2\nnum_machines: 1\nmachine_rank: 0\n" + config})
 		p, err := prepared(t, dir, machine(dir), "accelerate", "launch", "--config_file", "a.yaml", "train.py")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if why := p.StrategyJob().Knobs[strategy.ForwardParts].Absent; !strings.HasPrefix(why, want) || want == "" && why != "" {
 			t.Errorf("%s: %q", config, why)
 		}
@@ -79,9 +76,7 @@ func TestShellScriptThatHidesTheHook(t *testing.T) {
 	for line, hidden := range map[string]bool{"export PYTHONPATH=/opt/lib": true, "PYTHONPATH=. python3 train.py": true, "export PYTHONPATH=$PYTHONPATH:/opt/lib": false, "export PYTHONPATH=\"lib:${PYTHONPATH}\"": false, "# PYTHONPATH=x": false, `PYTHONPATH="$(dirname $0)/..":$PYTHONPATH \\`: false, "python3 train.py": false} {
 		dir, _ := folder(t, map[string]string{"run.sh": "#!/bin/sh\n" + line + "\n"})
 		p, err := prepared(t, dir, machine(dir), "sh", "run.sh")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if own := p.StrategyJob().Knobs[strategy.ActivationCheckpointing]; strings.HasSuffix(own.Absent, "run.sh replaces PYTHONPATH, so gpurun does not reach the process") != hidden || p.StrategyJob().Knobs[strategy.MicroBatchSize].Reported == hidden {
 			t.Errorf("%s: %+v", line, own)
 		}
@@ -97,16 +92,12 @@ func TestCallsInCode(t *testing.T) {
 	}
 	dir, _ := folder(t, files)
 	p, err := prepared(t, dir, machine(dir), "train.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if p.RecipeName() != "hf-trainer-code" || p.Plan()[strategy.MicroBatchSize] != "16" || p.Plan()[strategy.GradientAccumulationSteps] != "" {
 		t.Fatalf("recipe %s, plan %s", p.RecipeName(), p.Plan())
 	}
 	c, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "8", strategy.GradientAccumulationSteps: "4"}), nil, "", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := []strategy.Call{
 		{Name: "transformers.TrainingArguments", Keyword: "per_device_train_batch_size", Knob: strategy.MicroBatchSize, From: int64(16), To: int64(8)},
 		{Name: "transformers.TrainingArguments", Keyword: "gradient_accumulation_steps", Knob: strategy.GradientAccumulationSteps, To: int64(4)},
@@ -128,16 +119,12 @@ func TestResumeInCode(t *testing.T) {
 	}
 	dir, _ := folder(t, files)
 	p, err := prepared(t, dir, machine(dir), "train.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if glob := p.Checkpoints().Glob; glob != "out/checkpoint-*" {
 		t.Errorf("checkpoints are looked for in %q", glob)
 	}
 	c, err := p.Apply(p.Plan(), nil, "out/checkpoint-5", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if len(c.Calls) != 1 || c.Calls[0].Name != "transformers.Trainer.train" || c.Calls[0].Keyword != "resume_from_checkpoint" || c.Calls[0].To != "out/checkpoint-5" {
 		t.Errorf("calls %+v", c.Calls)
 	}
@@ -156,9 +143,7 @@ func TestProgramsThatOthersStartReportTheirBatch(t *testing.T) {
 	} {
 		dir, _ := folder(t, test.files)
 		p, err := prepared(t, dir, machine(dir), test.command...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := p.StrategyJob().Knobs[strategy.MicroBatchSize].Reported; got != test.told {
 			t.Errorf("%s: %t", name, got)
 		}
@@ -168,12 +153,8 @@ func TestProgramsThatOthersStartReportTheirBatch(t *testing.T) {
 // put writes a file, in folders that it makes.
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
 // libaio counts where DeepSpeed can compile and link with it: the library alone, as
@@ -182,9 +163,7 @@ func TestLibaioIsWhereItCanBeLinked(t *testing.T) {
 	prefix := t.TempDir()
 	python := filepath.Join(prefix, "bin", "python3")
 	for _, folder := range []string{"bin", "lib", "include", "other"} {
-		if err := os.Mkdir(filepath.Join(prefix, folder), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(prefix, folder), 0o755))
 	}
 	var env commandline.Environ
 	if HasLibaio(python, env) {

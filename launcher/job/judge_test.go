@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const gib = 1 << 30
@@ -207,9 +208,7 @@ func TestFitsAreBounded(t *testing.T) {
 		t.Errorf("%d fits, %d plans, that as written %d, %d measurements", len(fits), len(fits[0].Tried), fits[0].plan(asIs), len(fits[0].Tried[0].Measured))
 	}
 	text, err := encode(fits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	back, err := decode(text)
 	if err != nil || len(back) != len(fits) {
 		t.Errorf("read back: %d, %v", len(back), err)
@@ -308,9 +307,7 @@ func TestRemediesInPlaceAreRemembered(t *testing.T) {
 		if err == nil {
 			fits, err = decode(text)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		now := today()
 		now.Policy.InPlace = true
 		if test.change != nil {
@@ -346,9 +343,7 @@ func codeOf(t *testing.T, change map[string]string, words ...string) string {
 	}
 	dir, _ := folder(t, files)
 	p, err := prepared(t, dir, machine(dir), slices.Concat([]string{"train.py", "--output_dir", "out", "--deepspeed", "ds.json"}, words)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if p.RecipeName() != "hf-trainer" {
 		t.Fatalf("recipe %s", p.RecipeName())
 	}
@@ -418,9 +413,7 @@ func TestDigestHasScriptsOfAShell(t *testing.T) {
 	digest := func(script string) string {
 		dir, _ := folder(t, map[string]string{"train.sh": script})
 		p, err := prepared(t, dir, machine(dir), "--no-python", "sh", "train.sh", "--layers", "6")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return p.codeDigest()
 	}
 	if a, b, c := digest("echo 1"), digest("echo 1"), digest("echo 2"); a != b || a == c {
@@ -435,9 +428,7 @@ func nowhere(string) string { return "" }
 func TestErrorOfSharingNamesTheSharedFolder(t *testing.T) {
 	dir, _ := folder(t, remembered)
 	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	p.Job.Fits.Shared = filepath.Join(dir, "missing")
 	state := t.TempDir()
 	variables := func(name string) string { return map[string]string{"XDG_STATE_HOME": state}[name] }
@@ -462,9 +453,7 @@ func TestAJobIsRemembered(t *testing.T) {
 	put(t, filepath.Join(dir, "site", "torch", "version.py"), "__all__ = ['__version__']\n__version__ = '2.11.0+cu130'\n")
 	put(t, filepath.Join(dir, "python3"), parses+"echo '{\"version\": \"3.12.0\", \"path\": [\""+dir+"/site\"], \"packages\": {\"transformers\": \"4.57.0\"}}'\n")
 	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out", "--per_device_train_batch_size", "8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := p.torchMinor(t.Context()); got != "2.11" {
 		t.Errorf("torch %q", got)
 	}
@@ -492,9 +481,7 @@ func TestAJobIsRemembered(t *testing.T) {
 	trained := strategy.Attempt{N: 1, Plan: smaller, Ended: inv.At, Measured: []memory.Measurement{{Peak: 5, Model: &memory.TrainedModel{Class: "GPT", Parameters: 9}}}}
 	err = errors.Join(first.Keep(t.Context(), j, []strategy.Attempt{failed}, strategy.Decision{Relaunch: true}, inv),
 		first.Keep(t.Context(), j, []strategy.Attempt{failed, trained}, strategy.Decision{Outcome: strategy.Trained}, inv))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	// People are told that the plan is remembered, and only of that plan.
 	for at, want := range map[*strategy.Plan]bool{&smaller: true, &j.Written: false} {
 		if words, err := p.Propose(*at, nil, dir, 1, variables); err != nil || words.Remembered != want {
@@ -554,9 +541,7 @@ func TestWordsOfTheRunAreNotRemembered(t *testing.T) {
 func TestTheDeviceWithTheLeastRoom(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": trainer})
 	p, err := prepared(t, dir, machine(dir), "train.py", "--output_dir", "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	d := p.Device([]ranks.Device{{Name: "a", Total: 80, Used: 1}, {Name: "b", Total: 80, Used: 30}, {Name: "c", Total: 94}})
 	if d.Name != "b" || d.Total != 80 || d.Others != 30 {
 		t.Errorf("%+v", d)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // company is the setting that a key of the table requires, as a line; empty for none.
@@ -31,9 +32,7 @@ func company(s Section, key string) string {
 func withKey(t *testing.T, s Section, key, value string) (*Job, []Fault) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644))
 	text := "[" + s.Name + "]\n" + company(s, key)
 	if s.Name != "job" {
 		text = "[job]\nscript = \"train.py\"\n" + text

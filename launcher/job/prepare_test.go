@@ -25,6 +25,7 @@ import (
 	interpreter "github.com/gpurun/gpurun/launcher/python"
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // trainer is a script that Hugging Face's Trainer is recognised in.
@@ -67,9 +68,7 @@ func prepared(t *testing.T, dir string, m Surroundings, words ...string) (*Prepa
 	t.Helper()
 	t.Chdir(dir)
 	j, _, err := Open(t.Context(), words, m.Environ, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return Prepare(t.Context(), j, m)
 }
 
@@ -88,9 +87,7 @@ func TestInterpreterStartsOnlyForScriptsThatTrain(t *testing.T) {
 		dir, starts := folder(t, map[string]string{"train.py": test.source})
 		for range 2 {
 			p, err := prepared(t, dir, machine(dir), "--nproc-per-node", "2", "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if p.RecipeName() != test.recipe || p.Python() != dir+"/python3" || p.Ranks != 2 {
 				t.Errorf("%s: %s on %s, %d ranks", name, p.RecipeName(), p.Python(), p.Ranks)
 			}
@@ -105,13 +102,9 @@ func TestInterpreterStartsOnlyForScriptsThatTrain(t *testing.T) {
 func TestAPreparedJobDoesNotChange(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": trainer})
 	p, err := prepared(t, dir, machine(dir, "PET_NNODES=1", "HOST_VAR=1"), "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	before, err := p.Apply(p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4"}), nil, "", "/run/attempt-1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, set := p.Environ()["PET_NNODES"]; set || p.Environ()["HOST_VAR"] != "1" {
 		t.Errorf("the ranks inherit %q", p.Environ().Words())
 	}
@@ -143,9 +136,7 @@ func TestPinnedIsAnotherJob(t *testing.T) {
 		"name = 'own'", "title = 'Own'", "[detect]", "args = ['--own']", "[resume]", "latest = '{--run_name}/c-*'", "args = ['--from', '{latest}']", "pin = ['--run_name', '{job}']"}, "\n"))
 	put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\nrecipe = \"own.toml\"\n")
 	p, err := prepared(t, dir, machine(dir), "train.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	pinned := p.Pinned("r1")
 	change, err := pinned.Propose(pinned.Plan(), nil, "/run", 0, nowhere)
 	if err != nil || !slices.Equal(change.Words, []string{"--run_name", "r1"}) {
@@ -202,9 +193,7 @@ func TestSettingsInVariables(t *testing.T) {
 	dir, _ := folder(t, map[string]string{"train.py": "import torch\n", "train.toml": strings.Join([]string{
 		"[job]", "script = \"train.py\"", "env = { BATCH = \"8\" }", "[knobs]", "micro_batch_size = { env = \"BATCH\" }"}, "\n")})
 	p, err := prepared(t, dir, machine(dir), "train.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if diff := cmp.Diff(strategy.Plan{strategy.MicroBatchSize: "8"}, p.UsedVariable("BATCH", "4", "8")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -227,9 +216,7 @@ func TestDigestCountsTheJobsOwnFiles(t *testing.T) {
 	digest := func() (*Prepared, string) {
 		t.Helper()
 		p, err := prepared(t, dir, machine(dir), "train.py", "--per_device_train_batch_size", "8", "--output_dir", "out", "--deepspeed", "ds.json")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return p, p.Digest
 	}
 	p, first := digest()
@@ -305,9 +292,7 @@ func TestMain(m *testing.M) {
 func inferences(t *testing.T) []inference {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "inspect.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var all []inference
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, is := n.(*ast.ValueSpec)
@@ -357,9 +342,7 @@ func TestAFaultInAReaderIsAWarning(t *testing.T) {
 		"named/train.py": "import torch\n", "named/train.toml": "[job]\nscript = \"train.py\"\n[knobs]\nmicro_batch_size = { arg = \"--bs\", default = 4 }\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		put(t, path, text)
 	}
 	jobs := map[string][]string{"own": {"train.py"}, "hf": {"train.py", "--per_device_train_batch_size", "8", "--output_dir", "out"}, "module": {"-m", "pkg.train"}, "named": {"train.toml"}}
@@ -472,17 +455,11 @@ func TestInputs(t *testing.T) {
 		"train.py": "", "c.yaml": "a", "d.JSON": "", "e.toml": "a", "model.py": "", "data.bin": "", "big.json": strings.Repeat("x", largestNamed+1),
 		"train.toml": "[job]\nscript = \"train.py\"\nargs = [\"--config\", \"c.yaml\"]\n",
 	})
-	if err := unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "folder.yaml"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Mkfifo(filepath.Join(dir, "pipe.yaml"), 0o600))
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "folder.yaml"), 0o700))
 	words := []string{"train.py", "--config", "c.yaml", "--more=d.JSON", "x=e.toml", "model.py", "data.bin", "big.json", "pipe.yaml", "folder.yaml", "none.yaml", "c.yaml"}
 	p, err := prepared(t, dir, machine(dir), words...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	before := p.Inputs()
 	if got := slices.Sorted(maps.Keys(before)); !slices.Equal(got, []string{"c.yaml", "d.JSON", "e.toml", "model.py"}) {
 		t.Errorf("%q", got)

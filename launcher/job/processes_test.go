@@ -14,6 +14,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // counted resolves the job of a command line, or of a train.toml's text, on a machine
@@ -29,18 +30,12 @@ func counted(t *testing.T, gpus int, files map[string]string, toml string, words
 	t.Chdir(dir)
 	m := machine(dir, "HOME="+dir)
 	j, _, err := Open(t.Context(), words, m.Environ, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s, err := Inspect(t.Context(), j, m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s.GPUs = ranks.DeviceView{Count: gpus, Source: "a test"}
 	r, err := Resolve(t.Context(), s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r.processes
 }
 
@@ -164,9 +159,7 @@ func TestRankVariablesOfOneProcess(t *testing.T) {
 	} {
 		dir, _ := folder(t, map[string]string{"train.py": "import torch\n", "train.toml": "[job]\n" + toml})
 		p, err := prepared(t, dir, machine(dir), "train.toml")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if w := p.Warnings; len(w) != want {
 			t.Errorf("%s: %q", toml, w)
 		}
@@ -331,9 +324,7 @@ func TestNodeVariables(t *testing.T) {
 	}
 	dir, _ := folder(t, map[string]string{"train.py": "import deepspeed\n"})
 	p, err := prepared(t, dir, machine(dir, "CROSS_RANK=9"), "deepspeed", "--num_gpus", "2", "train.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, want := range map[string]string{"CROSS_RANK": "0", "CROSS_SIZE": "1", "LOCAL_SIZE": "2"} {
 		if got := p.Environ()[name]; got != want {
 			t.Errorf("%s=%q, want %s", name, got, want)
@@ -353,9 +344,7 @@ func TestPrintedLinesHaveNoNodeNumber(t *testing.T) {
 		m := machine(dir)
 		m.Environ = append(m.Environ, test.env...)
 		p, err := prepared(t, dir, m, words...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := strings.Join(p.WithoutNumber(words), " "); got != test.want {
 			t.Errorf("%s, want %s", got, test.want)
 		}

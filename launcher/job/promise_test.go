@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // withTorch puts an interpreter into a folder whose PyTorch has a version.py.
@@ -20,13 +21,9 @@ func withTorch(t *testing.T, version string) *python.Interpreter {
 	t.Helper()
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\""+dir+"\"]}'\n")
-	if err := os.Chmod(filepath.Join(dir, "python3"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "python3"), 0o755))
 	if version != "" {
-		if err := os.Mkdir(filepath.Join(dir, "torch"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, "torch"), 0o755))
 		put(t, filepath.Join(dir, "torch", "version.py"), version)
 	}
 	return python.At(filepath.Join(dir, "python3"), dir, commandline.Environ{})
@@ -158,9 +155,7 @@ func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
 func inspectedAt(t *testing.T, j Job, m Surroundings) Inspected {
 	t.Helper()
 	place, err := cluster.Detect(m.Environ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return Inspected{Job: j, Where: place, env: inherited(m.Environ).With(j.Env)}
 }
 
@@ -183,9 +178,7 @@ func onGPU(t *testing.T, torch string, bytes int64) Resolved {
 
 func TestACeilingOnAGPU(t *testing.T) {
 	c, err := onGPU(t, "2.11.0+cu130", 20<<30).limit(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, test := range map[string]struct{ user, knob, want string }{
 		"nothing set":              {"", "", "per_process_memory_fraction:0.250000"},
 		"the user's keys are kept": {"max_split_size_mb:128", "", "max_split_size_mb:128,per_process_memory_fraction:0.250000"},

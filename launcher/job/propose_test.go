@@ -17,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A plan is proposed in the place where the user wrote the job: with its launcher and
@@ -26,9 +27,7 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 	t.Setenv("SEED", "3")
 	t.Setenv("MORE", "--a b")
 	for _, name := range []string{"train.py", "train.sh"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("import torch\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte("import torch\n"), 0o755))
 	}
 	const knobs = "\n[knobs]\nmicro_batch_size = { arg = \"--bs\" }\ngradient_accumulation_steps = { env = \"ACCUM\", default = 1 }\n"
 	for name, c := range map[string]struct {
@@ -78,26 +77,18 @@ func TestAProposalIsWhereTheJobWasWritten(t *testing.T) {
 			args := c.args
 			if args == nil {
 				args = []string{filepath.Join(dir, "train.toml")}
-				if err := os.WriteFile(args[0], []byte("[job]\n"+c.job+knobs), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(args[0], []byte("[job]\n"+c.job+knobs), 0o644))
 			}
 			j, _, err := Open(t.Context(), args, os.Environ(), dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if c.args != nil { // a command line has no [knobs]
 				j.Knobs = map[string]any{"micro_batch_size": map[string]any{"arg": "--bs"}, "gradient_accumulation_steps": map[string]any{"env": "ACCUM", "default": int64(1)}}
 			}
 			p, err := Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			plan := p.Plan().With(strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"})
 			got, err := p.Propose(plan, nil, dir, 1, nowhere)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if c.want.Env == nil {
 				c.want.Env = map[string]string{}
 			}
@@ -169,16 +160,12 @@ func nextWriter(t *testing.T, dir string, knobs map[string]any, words ...string)
 	t.Helper()
 	t.Chdir(dir)
 	j, _, err := Open(t.Context(), words, os.Environ(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if j.Path == "" {
 		j.Knobs = knobs
 	}
 	p, err := Prepare(t.Context(), j, Surroundings{Environ: os.Environ()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return &NextWriter{Prepared: p, Typed: words, Dir: filepath.Join(dir, ".gpurun", "train", "r1"), From: dir, Mask: mask.New(p.Job.Argv, p.Environ()),
 		Keep: func(int, string) (string, error) { return filepath.Join(dir, "next.patch"), nil }}
 }
@@ -203,9 +190,7 @@ func TestNextStepsUseTheWordsOfTheJob(t *testing.T) {
 		"train.toml": "[job]\nscript = \"train.py\"\nargs = [\"--bs\", \"8\"]   # as on the cluster\n[launch]\nnproc_per_node = 1\n" +
 			"[recovery]\nnever = [\"precision\"]\n[knobs]\nmicro_batch_size = { arg = \"--bs\", min = 4 }\ngradient_accumulation_steps = { arg = \"--accum\", default = 1 }\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	typed := []string{"--run-id", "r1", "--numerics=preserve", "python3", "train.py", "-b", "64"}
 	file := []string{"train.toml"}
@@ -267,12 +252,8 @@ func TestNextStepsChangeTheFilesOfTheJob(t *testing.T) {
 		"train.py": "import torch\n", "conf/base.yaml": conf, "secret.yaml": strings.Replace(conf, "  lr", "  token: hf_aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567\n  lr", 1),
 		"train.toml": "[job]\nscript = \"train.py\"\n[launch]\nnproc_per_node = 1\n[knobs]\nmicro_batch_size = { file = \"conf/base.yaml\", path = \"train.batch\", via = { arg = \"--config\" } }\n",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	knobs := func(file string) map[string]any {
 		return map[string]any{"micro_batch_size": map[string]any{"file": file, "path": "train.batch"}}
@@ -325,18 +306,12 @@ func applies(t *testing.T, dir, diff string) {
 // TestInspectShowsTheLinesOfTheFailure: the command prints the line of the log that shows the failure.
 func TestInspectShowsTheLinesOfTheFailure(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644))
 	w := nextWriter(t, dir, nil, "python3", "train.py")
 	rank := filepath.Join(w.Dir, "attempt-2", "node-1", "rank3")
-	if err := os.MkdirAll(rank, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(rank, 0o755))
 	log := strings.Repeat("a step\n", 100) + "KeyError: 'x'\n" + strings.Repeat("a sweep\n", 100)
-	if err := os.WriteFile(filepath.Join(rank, "stdout.log"), []byte(log), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(rank, "stdout.log"), []byte(log), 0o644))
 	next, ok := w.Write(strategy.NextStep{Kind: strategy.NextInspect}, strategy.LogPlace{Attempt: 2, Rank: 3, Stream: "stdout", Line: 101})
 	shell := exec.CommandContext(t.Context(), "sh", "-c", next.Command)
 	shell.Dir = dir
@@ -349,9 +324,7 @@ func TestInspectShowsTheLinesOfTheFailure(t *testing.T) {
 // TestMissingModuleNamesTheInterpreter: most modules that are missing are in another environment.
 func TestMissingModuleNamesTheInterpreter(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\n"), 0o644))
 	for by, typed := range map[string][]string{
 		"write the python of the environment that has it into the command": {"python3", "train.py"}, "activate the environment that has it, or name its interpreter with --python": {"train.py"},
 	} {

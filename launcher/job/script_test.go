@@ -13,6 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // ownJob is a job whose settings are its own, with its interpreter.
@@ -25,16 +26,12 @@ func ownJob(t *testing.T, files map[string]string, args ...string) (string, *Pre
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		put(t, path, text)
 	}
 	m := machine(dir, "PYTHON_EXEC="+python)
 	p, err := prepared(t, dir, m, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return dir, p
 }
 
@@ -145,9 +142,7 @@ func TestInterpreterThatFailsIsOneWarning(t *testing.T) {
 	put(t, filepath.Join(dir, "train.py"), ownLoop)
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\nexit 1\n")
 	p, err := prepared(t, dir, machine(dir), "train.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	warnings := strings.Join(p.Warnings, "\n")
 	if p.RecipeName() != "none" || strings.Count(warnings, "is not known: ask "+dir+"/python3") != 1 {
 		t.Errorf("%s: %s", p.RecipeName(), warnings)
@@ -173,13 +168,9 @@ func TestDraftMeansTheSameJob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, p := ownJob(t, test.files, test.args...)
 			text, err := p.Draft(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			file := filepath.Join(dir, "train.toml")
-			if err := WriteNew(file, text); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, WriteNew(file, text))
 			if err := WriteNew(file, text); err == nil {
 				t.Error("it is written over")
 			}
@@ -282,9 +273,7 @@ func TestScriptsDerivedFromAFrameworks(t *testing.T) {
 			test.files["train.toml"] = "[job]\ncommand = \"" + command + "\"\n[launch]\nnproc_per_node = 2\nhooks = false\n"
 			dir, _ := folder(t, test.files)
 			p, err := prepared(t, dir, machine(dir), "train.toml")
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if p.RecipeName() != test.want.recipe {
 				t.Fatalf("recipe %s, want %s", p.RecipeName(), test.want.recipe)
 			}
@@ -312,9 +301,7 @@ func TestArgumentsOfAnInstalledFramework(t *testing.T) {
 	})
 	put(t, filepath.Join(dir, "python3"), fmt.Sprintf(parses+"echo '{\"version\": \"3.12.0\", \"path\": [\"%s/site\"], \"packages\": {\"megatron-core\": \"0.9.0\"}}'\n", dir))
 	p, err := prepared(t, dir, machine(dir), "pretrain.py", "--num-layers", "2", "--micro-batch-size", "4")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	knobs := p.StrategyJob().Knobs
 	if p.RecipeName() != "megatron-lm" || p.Plan()[strategy.DataloaderWorkers] != "6" || knobs[strategy.Precision].Absent != "" {
 		t.Errorf("%s, %v, precision %+v", p.RecipeName(), p.Plan(), knobs[strategy.Precision])
@@ -335,9 +322,7 @@ func TestInstalledPackagesAreNotRead(t *testing.T) {
 		t.Errorf("%d sources, %v", n, p.Plan())
 	}
 	tool, err := prepared(t, dir, machine(dir, "PYTHON_EXEC="+p.Python()), filepath.Join(dir, "tool.toml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if tool.source == nil || tool.RecipeName() != "none" {
 		t.Errorf("recipe %s", tool.RecipeName())
 	}
@@ -363,15 +348,11 @@ func TestNotificationReaderIsNoArgument(t *testing.T) {
 	dir := t.TempDir()
 	seen := filepath.Join(dir, "seen")
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\nprintf '%s\\n' \"$*\" >>"+seen+"\nexec python3 \"$@\"\n")
-	if err := os.Chmod(filepath.Join(dir, "python3"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "python3"), 0o755))
 	put(t, filepath.Join(dir, "train.py"), ownLoop)
 	put(t, filepath.Join(dir, "net.py"), ownNet)
 	p, err := prepared(t, dir, machine(dir), "train.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	words, err := os.ReadFile(seen)
 	if err != nil || p.RecipeName() == "none" {
 		t.Fatalf("%v, recipe %s", err, p.RecipeName())

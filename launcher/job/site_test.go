@@ -31,9 +31,7 @@ func siteAt(t *testing.T, text string) (dir, file string, env []string) {
 	}
 	file = filepath.Join(site, "config.toml")
 	put(t, file, text)
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(file, 0o644))
 	SiteConfig = file
 	t.Cleanup(func() { SiteConfig = "" })
 	return dir, file, append(env, "XDG_CONFIG_DIRS="+filepath.Join(dir, "xdg"))
@@ -72,9 +70,7 @@ func TestSiteConfigIsBelowTheUsers(t *testing.T) {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n")
 		put(t, filepath.Join(dir, "torchrun.toml"), "[job]\ncommand = \"torchrun --nproc-per-node 1 train.py\"\n")
 		j, _, err := Open(t.Context(), words, env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if p := j.Policy; p.MaxAttempts != 7 || p.Numerics != "any" || p.RestartFromZero.Duration().Hours() != 1 || j.DeviceMemory != 1<<30 || j.Fits.Shared != "/shared/fits" || j.Fits.Trust != TrustOwn {
 			t.Errorf("%v: %+v, %d, %+v", words, p, j.DeviceMemory, j.Fits)
 		}
@@ -83,9 +79,7 @@ func TestSiteConfigIsBelowTheUsers(t *testing.T) {
 		}
 	}
 	j, _, err := Open(t.Context(), []string{"--max-attempts", "3", "train.toml"}, env, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, want := range []strategy.Setting{
 		{Key: "recovery.max_attempts", Value: "3", By: "--max-attempts"},
 		{Key: "recovery.numerics", Value: `"any"`, By: filepath.Join(dir, "xdg/gpurun/config.toml"), Line: 3},
@@ -149,9 +143,7 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 
 func chown(t *testing.T, path string, uid int) {
 	t.Helper()
-	if err := os.Chown(path, uid, uid); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chown(path, uid, uid))
 }
 
 func TestFlagsDoNotLoosenLockedKeys(t *testing.T) {
@@ -190,9 +182,7 @@ func TestNextStepsKeepToLockedKeys(t *testing.T) {
 	} {
 		typed := strings.Fields(test.typed)
 		j, _, err := Open(t.Context(), typed, env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		w := NextWriter{Prepared: &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}, Typed: typed, Dir: dir, From: dir, Mask: mask.New(nil, nil)}
 		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextPolicy, Setting: test.setting, Value: test.value}, strategy.LogPlace{})
 		if refused := next.Kind == strategy.NextInspect; !ok || refused != (test.command == "") || next.Reason != test.reason || !refused && next.Command != test.command || strings.Contains(next.Command, "--") && refused {
@@ -206,9 +196,7 @@ func TestReplacedSettingIsNamed(t *testing.T) {
 	needRoot(t)
 	dir, file, env := siteAt(t, "locked = [\"recovery.max_attempts\"]\n[recovery]\nmax_attempts = 1\n")
 	j, _, err := Open(t.Context(), []string{"train.py"}, env, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	looser, stricter := j.Policy, j.Policy
 	looser.MaxAttempts, stricter.InPlace = 8, false
 	for _, test := range []struct {
@@ -299,17 +287,13 @@ func TestLocksOfAnUnsafeFileDoNotCount(t *testing.T) {
 
 func mode(t *testing.T, path string, bits os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, bits); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(path, bits))
 }
 
 // link puts a link in the place of a file.
 func link(t *testing.T, file string) {
 	t.Helper()
-	if err := errors.Join(os.Rename(file, file+".real"), os.Symlink(file+".real", file)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Rename(file, file+".real"), os.Symlink(file+".real", file)))
 }
 
 func TestSiteConfigIsJudged(t *testing.T) {
@@ -491,12 +475,8 @@ func TestConfigIsJudged(t *testing.T) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(file, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Remove(file))
+	testenv.Check(t, os.Mkdir(file, 0o755))
 	if _, _, err := Open(t.Context(), []string{"train.py"}, env, dir); err == nil || errext.Hint(err) == "" {
 		t.Errorf("a folder: %v", err)
 	}

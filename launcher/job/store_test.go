@@ -17,6 +17,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // writerRole makes the test binary a process that writes fits: a folder and its number.
@@ -58,12 +59,8 @@ func writer(t *testing.T, dir string, number int) (*exec.Cmd, *bufio.Scanner) {
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", writerRole, dir, number))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	return cmd, bufio.NewScanner(out)
 }
 
@@ -81,9 +78,7 @@ func TestConcurrentWritersLoseNothing(t *testing.T) {
 	}
 	read.Wait()
 	for _, cmd := range all {
-		if err := cmd.Wait(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Wait())
 	}
 	fits, err := JobStore{Dir: dir, Name: "job.json"}.Load()
 	if err != nil || len(fits) != 4 {
@@ -104,9 +99,7 @@ func TestKilledWriterLeavesTheFileWhole(t *testing.T) {
 		for range 2 + round%4 { // writes have begun, and one more is under way
 			out.Scan()
 		}
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Process.Kill())
 		if err := cmd.Wait(); err == nil {
 			t.Fatal("the writer ended by itself")
 		}
@@ -138,9 +131,7 @@ func filledStore(t *testing.T) JobStore {
 	err := store.Update(func(known []Fit) []Fit {
 		return LearnFits(known, trainedWith(Conditions{Code: "code", Device: "cpu", DataParallel: 1}, strategy.Plan{strategy.MicroBatchSize: "8"}))
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if fits, err := store.Load(); err != nil || len(fits) != 1 {
 		t.Fatalf("%v, %v", fits, err)
 	}
@@ -165,9 +156,7 @@ func TestFilesWritableByOthersAreRefused(t *testing.T) {
 		"a folder that others can write to": func(s JobStore) error { return os.Chmod(s.Dir, 0o777|os.ModeSticky) },
 	} {
 		store := filledStore(t)
-		if err := spoil(store); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, spoil(store))
 		refusedFits(t, name, store)
 	}
 	if os.Geteuid() != 0 {
@@ -175,9 +164,7 @@ func TestFilesWritableByOthersAreRefused(t *testing.T) {
 	}
 	for name, path := range map[string]func(JobStore) string{"another user's file": JobStore.path, "another user's folder": func(s JobStore) string { return s.Dir }} {
 		store := filledStore(t)
-		if err := os.Chown(path(store), 4242, -1); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chown(path(store), 4242, -1))
 		refusedFits(t, name, store)
 	}
 }
@@ -197,9 +184,7 @@ func refusedFits(t *testing.T, name string, store JobStore) {
 func TestLinkIsNotFollowed(t *testing.T) {
 	store := filledStore(t)
 	elsewhere := filepath.Join(t.TempDir(), "elsewhere.json")
-	if err := errors.Join(os.Rename(store.path(), elsewhere), os.Symlink(elsewhere, store.path())); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Rename(store.path(), elsewhere), os.Symlink(elsewhere, store.path())))
 	if fits, err := store.Load(); err == nil {
 		t.Errorf("the link was followed: %v", fits)
 	}
@@ -207,9 +192,7 @@ func TestLinkIsNotFollowed(t *testing.T) {
 
 func TestPipeIsNotWaitedFor(t *testing.T) {
 	store := filledStore(t)
-	if err := errors.Join(os.Remove(store.path()), syscall.Mkfifo(store.path(), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Remove(store.path()), syscall.Mkfifo(store.path(), 0o600)))
 	if fits, err := store.Load(); err == nil {
 		t.Errorf("a pipe was read: %v", fits)
 	}
@@ -255,16 +238,12 @@ func TestDamagedFileIsReplacedAndNewerOneKept(t *testing.T) {
 	if _, err := store.Load(); err == nil || !strings.Contains(err.Error(), "damaged") {
 		t.Errorf("a damaged file: %v", err)
 	}
-	if err := store.Update(learn); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, store.Update(learn))
 	if fits, err := store.Load(); err != nil || len(fits) != 1 || fits[0].Code != "new" {
 		t.Errorf("after a damaged file: %v, %v", fits, err)
 	}
 	const newer = `{"v":2,"fits":"of another kind"}`
-	if err := os.WriteFile(store.path(), []byte(newer), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(store.path(), []byte(newer), 0o600))
 	if err := store.Update(learn); !errors.Is(err, errNewer) {
 		t.Errorf("a newer gpurun's file: %v", err)
 	}
@@ -384,9 +363,7 @@ func TestTwentyUsersShareAtOnce(t *testing.T) {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Env, cmd.Stderr, cmd.Dir = []string{sharerRole + "=" + dir}, os.Stderr, "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(1000 + n), Gid: uint32(2000 + n), Groups: []uint32{group}}}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Start())
 		all = append(all, cmd)
 	}
 	for _, cmd := range all {
@@ -417,9 +394,7 @@ func TestPoisonedSharedFiles(t *testing.T) {
 	needRootForFits(t)
 	const group = 5000
 	good, err := encode(sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	change := func(from, to string) []byte {
 		text := strings.Replace(string(good), from, to, 1)
 		if text == string(good) {
@@ -496,9 +471,7 @@ func TestSharedFolderWithOtherThings(t *testing.T) {
 func TestOpenFolderTrustsNoGroup(t *testing.T) {
 	needRootForFits(t)
 	good, err := encode(sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	store := SharedStore{Dir: sharedFolder(t, 0o777|os.ModeSticky, 5000), Group: true}
 	putFit(t, filepath.Join(store.folder(code), "u1001.json"), good, 0o640, 1001, 5000)
 	if got, err := store.Load(code); err != nil || len(got.Trusted) != 0 || len(got.Others) != 1 {
@@ -535,9 +508,7 @@ func TestShareWithoutAMemory(t *testing.T) {
 	}
 	for _, batch := range []strategy.Value{"4", "2"} {
 		latest := trainedWith(Conditions{Code: code, Device: "cpu", DataParallel: 5}, strategy.Plan{strategy.MicroBatchSize: batch})
-		if err := s.Share(code, nil, latest); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.Share(code, nil, latest))
 	}
 	if got, err := s.Load(code); err != nil || len(got.Own) != 1 || len(got.Own[0].Tried) != 4 {
 		t.Errorf("%+v, %v", got.Own, err)
@@ -549,30 +520,22 @@ func TestOldSharedFilesArePruned(t *testing.T) {
 	store := SharedStore{Dir: t.TempDir()}
 	old := time.Now().Add(-sharedFor - time.Hour)
 	good, err := encode(sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	uid, gid := os.Geteuid(), os.Getegid()
 	for n := range 3 * prunedAtOnce {
 		path := filepath.Join(store.folder(fmt.Sprintf("job%03d", n)), store.own())
 		putFit(t, path, good, 0o640, uid, gid)
-		if err := os.Chtimes(path, old, old); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chtimes(path, old, old))
 	}
 	another, recent := filepath.Join(store.folder("job001"), "u77777.json"), filepath.Join(store.folder("job002"), "u88888.json")
 	putFit(t, another, good, 0o640, uid, gid)
 	putFit(t, recent, good, 0o640, uid, gid)
-	if err := os.Chtimes(another, old, old); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(another, old, old))
 	for n := range 4 {
 		c := fmt.Sprintf("job%03d", n*prunedAtOnce-1)
 		fit := sharedFit(2, strategy.Plan{strategy.MicroBatchSize: "8"})
 		fit[0].Code = c
-		if err := store.Save(c, fit); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, store.Save(c, fit))
 	}
 	left, err := filepath.Glob(filepath.Join(store.Dir, "v1", "*", "*.json"))
 	if err != nil || len(left) > 4+2 {

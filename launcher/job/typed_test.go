@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // typedAt makes a working directory with what commands may start, and a PATH with
@@ -26,9 +27,7 @@ func typedAt(t *testing.T) (dir string, env []string) {
 	for _, name := range []string{"python", "python3", "mytrainer", "report", "uv", "plain"} {
 		put(t, filepath.Join(bin, name), "#!/bin/sh\n")
 	}
-	if err := os.Chmod(filepath.Join(dir, "plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "plain"), 0o644))
 	return dir, []string{"PATH=" + bin, "HOME=" + dir}
 }
 
@@ -205,9 +204,7 @@ func TestTypedDigest(t *testing.T) {
 	seen := map[[2]string]string{}
 	for _, line := range []string{"python train.py", "python -O train.py", "uv run train.py", "uv run python train.py", "uv run --with x python train.py", "nohup python train.py", "python -m pkg.train"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if other, same := seen[j.digests]; same {
 			t.Errorf("%s and %s have one digest", line, other)
 		}
@@ -216,9 +213,7 @@ func TestTypedDigest(t *testing.T) {
 	file := filepath.Join(dir, "train.toml")
 	put(t, file, "[job]\ncommand = \"nohup uv run python train.py\"\n")
 	j, err := Load(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	// As where the whole is a program.
 	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}}}
 	if want := short([]byte(digest(program))); j.digests[0] != want {
@@ -234,9 +229,7 @@ func TestCommandOfARank(t *testing.T) {
 		"./run.sh": {"", ""}, "pixi run train": {"", ""},
 	} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
 		if got := [2]string{p.RankScript(), p.RankModule()}; got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
@@ -262,9 +255,7 @@ func TestCommandVariables(t *testing.T) {
 	open := func(more ...string) *Job {
 		t.Helper()
 		j, _, err := Open(t.Context(), []string{file}, append(append([]string{}, env...), more...), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return j
 	}
 	j := open("LR=2", "MORE=--a b*", "OUT=/o p")
@@ -410,13 +401,9 @@ func TestFlagBesideFileNamesItsKey(t *testing.T) {
 func TestStartable(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"run": 0o755, "plain": 0o644} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, mode))
 	}
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
 	for program, want := range map[string]string{
 		"./run": "", "run": "", "./plain": "not executable", "./none": "does not exist", "none": "in no folder of PATH", "./folder": "not a program",
 	} {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // noSecrets are arguments and variables as frameworks have them: Trainer, TRL,
@@ -55,9 +55,7 @@ func TestNothingElseIsMasked(t *testing.T) {
 			t.Errorf("diff: %q", got)
 		}
 		line, err := json.Marshal(map[string]any{"argv": append([]string{"train.py"}, words...), "text": text, "traceback": []string{text}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := (*Masker)(nil).JSON(line); string(got) != string(line) {
 			t.Errorf("json: %s", got)
 		}
@@ -203,9 +201,7 @@ func TestJSONStaysJSON(t *testing.T) {
 			"inner": map[string]any{"x": rapid.Float64Range(-1e9, 1e9).Draw(t, "x"), rapid.String().Draw(t, "k2"): rapid.String().Draw(t, "v2")},
 		}
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got := New([]string{"--password", rapid.String().Draw(t, "secret")}, nil).JSON(text)
 		var back map[string]any
 		if err := json.Unmarshal(got, &back); err != nil || len(back) != len(value) {
@@ -262,17 +258,13 @@ func TestNoSecretIsShown(t *testing.T) {
 		}
 		m := New(argv, env)
 		line, err := json.Marshal(map[string]any{"command": map[string]any{"argv": argv, "env": env}, "error": "bad value " + strings.Join(secrets, " and ")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var b strings.Builder
 		for _, word := range argv {
 			b.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 		}
 		var back struct{ Command, Error any }
-		if err := json.Unmarshal(m.JSON(line), &back); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal(m.JSON(line), &back))
 		for _, secret := range secrets {
 			for form, text := range map[string]string{
 				"words": strings.Join(m.Words(argv), "\n"), "env": strings.Join(slices.Collect(mapValues(m.Env(env))), "\n"),
@@ -353,9 +345,7 @@ func readCases[T any](t *testing.T, name string) (cases []T) {
 	if err == nil {
 		err = json.Unmarshal(text, &cases)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return cases
 }
 

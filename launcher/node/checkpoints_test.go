@@ -12,6 +12,7 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 	"github.com/gpurun/gpurun/strategy/memory"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A checkpoint counts once nothing of it was written for a while, or the job has begun
@@ -119,9 +120,7 @@ func TestSnapshotsAreReported(t *testing.T) {
 		f := newFixture(t, "#!/bin/sh\ncd \"${TORCHELASTIC_ERROR_FILE%/*}\"\necho '"+digest+"' > snapshot-0.json\ntouch snapshot-0.pickle\nexit $(( RANK == 1 ? 0 : 3 ))\n")
 		f.opts.Snapshot = mode
 		a, err := f.start(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var told []strategy.Snapshot
 		for fact := range a.Facts() {
 			if strategy.As[*strategy.Snapshot](fact) != nil {

@@ -87,13 +87,9 @@ type fixture struct {
 func newFixture(t *testing.T, script string) *fixture {
 	t.Helper()
 	f := &fixture{dir: t.TempDir(), store: &kept{dir: t.TempDir()}}
-	if err := os.WriteFile(filepath.Join(f.dir, "train.sh"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, "train.sh"), []byte(script), 0o755))
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	f.log = OpenEventLog(f.store)
 	_, f.signals = Listen(t.Context())
 	t.Cleanup(func() {
@@ -118,9 +114,7 @@ func (f *fixture) launch(n int, dir string) launcher.Launch {
 func (f *fixture) start(t *testing.T) (launcher.Attempt, error) {
 	t.Helper()
 	dir, err := f.store.Prepare(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return New(f.opts, f.log, f.signals).Start(t.Context(), f.launch(0, dir))
 }
 
@@ -141,9 +135,7 @@ func TestEarlyEndOfARankIsReported(t *testing.T) {
 	f := newFixture(t, "#!/bin/sh\n[ $RANK = 1 ] || until [ -e go-on ]; do sleep 0.02; done\n")
 	f.opts.Early = 20 * time.Millisecond
 	a, err := f.start(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	done := make(chan []int, 1)
 	go func() {
 		var codes []int
@@ -156,9 +148,7 @@ func TestEarlyEndOfARankIsReported(t *testing.T) {
 	}()
 	want := "warning: rank 1 ended with exit code 0 20ms ago, and 1 of 2 are still running; if they wait for it in a collective, the job hangs"
 	await(t, "the notice", func() bool { n := f.store.notices(); return len(n) == 1 && n[0] == want })
-	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644))
 	if codes := <-done; len(codes) != 2 || codes[0] != 0 || codes[1] != 0 {
 		t.Errorf("exit codes %v", codes)
 	}
@@ -176,9 +166,7 @@ func TestVariablesOfARank(t *testing.T) {
 			delete(f.opts.Env, name)
 		}
 		a, err := f.start(t)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		drain(a.Facts())
 		file, want := "env1", []string{"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "TORCHELASTIC_RUN_ID=run.0", "TORCHELASTIC_RESTART_COUNT=0", "ROLE_NAME=default"}
 		switch {
@@ -188,9 +176,7 @@ func TestVariablesOfARank(t *testing.T) {
 			file, want = "env-", []string{"TORCHELASTIC_ERROR_FILE=" + filepath.Join(f.store.dir, "attempt-0", "rank0", "error.json")}
 		}
 		text, err := os.ReadFile(filepath.Join(f.dir, file))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		words := strings.Split(string(text), "\n")
 		told := commandline.ParseEnviron(words)
 		for _, word := range want {
@@ -213,9 +199,7 @@ func TestUnstartableRanks(t *testing.T) {
 	}
 	f = newFixture(t, "#!/bin/sh\n")
 	dir := filepath.Join(f.store.dir, "attempt-0")
-	if err := os.WriteFile(dir, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(dir, nil, 0o644))
 	_, err := New(f.opts, f.log, f.signals).Start(t.Context(), f.launch(0, dir))
 	if errext.Code(err, 0) != strategy.CodeRunDir {
 		t.Errorf("an attempt's folder that is a file: %v, code %d", err, errext.Code(err, 0))
@@ -228,9 +212,7 @@ func TestEachAttemptHasAPortOfItsOwn(t *testing.T) {
 	seen := map[int]bool{}
 	for range 200 {
 		port, err := n.newPort()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if seen[port] {
 			t.Fatalf("port %d again", port)
 		}
@@ -255,9 +237,7 @@ func TestNoUsedPortIsHandedOut(t *testing.T) {
 func TestAFixedPortThatIsBusy(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	synctest.Test(t, func(t *testing.T) {
 		n := New(Options{MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
@@ -278,9 +258,7 @@ func TestAFixedPortThatIsBusy(t *testing.T) {
 func TestOneProcessNeedsNoPort(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	n := New(Options{Plain: true, MasterPort: l.Addr().(*net.TCPAddr).Port}, nil, nil)
 	if port, err := n.Port(t.Context(), 0); port != 0 || err != nil {
@@ -296,18 +274,12 @@ func TestUnavailablePort(t *testing.T) {
 		t.Errorf("%v, code %d", err, errext.Code(err, 0))
 	}
 	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
 	n := New(Options{}, nil, nil)
 	none := unix.Rlimit{Cur: 0, Max: limit.Max}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &none); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &none))
 	_, err = n.Port(t.Context(), 0)
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit))
 	if errext.Code(err, 0) != strategy.CodeRetry || !strings.Contains(errext.Hint(err), "ulimit") {
 		t.Errorf("%v, code %d, hint %q", err, errext.Code(err, 0), errext.Hint(err))
 	}
@@ -349,19 +321,13 @@ func TestScriptsAllocatorVariable(t *testing.T) {
 		f := newFixture(t, fmt.Sprintf("#!%s\nimport os\n%s\nimport torch\nopen('used', 'w').write(os.environ[%q])\n", testenv.Python(t), test.own, name))
 		f.opts.Hook, f.opts.Ranks, f.opts.Plain = true, 1, true
 		delete(f.opts.Env, name)
-		if err := os.WriteFile(filepath.Join(f.dir, "torch.py"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(f.dir, "torch.py"), nil, 0o600))
 		dir, err := f.store.Prepare(0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		launch := f.launch(0, dir)
 		launch.Command.Env = map[string]string{name: ours}
 		a, err := New(f.opts, f.log, f.signals).Start(t.Context(), launch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for fact := range a.Facts() {
 			t.Logf("%+v", fact)
 		}
@@ -380,9 +346,7 @@ func TestAnUnfitGPUStartsNoRank(t *testing.T) {
 		return []strategy.Fact{unfit}
 	}
 	a, err := f.start(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var facts []strategy.Fact
 	for fact := range a.Facts() {
 		facts = append(facts, fact)
@@ -414,13 +378,9 @@ func TestAPreflightThatFindsNothing(t *testing.T) {
 	n := New(f.opts, f.log, f.signals)
 	for i := range 2 {
 		dir, err := f.store.Prepare(i)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		a, err := n.Start(t.Context(), f.launch(i, dir))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		drain(a.Facts())
 	}
 	if _, err := os.Stat(filepath.Join(f.dir, "started")); err != nil || looks != 1 {

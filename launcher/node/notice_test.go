@@ -151,9 +151,7 @@ func TestDeadlineStaysAsFarAwayWhenTheClockIsSet(t *testing.T) {
 	now := time.Now()
 	for _, text := range []string{"4h", now.Add(4 * time.Hour).Format(time.RFC3339Nano)} {
 		deadline, err := NoticeOptions{}.ReadDeadline(text, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, jump := range []time.Duration{0, 24 * time.Hour, -time.Hour} {
 			later := testenv.SetClock(t, now.Add(time.Hour), jump)
 			if left := byClock(deadline, later).Sub(later.Round(0)); left != 3*time.Hour {

@@ -16,6 +16,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A run's folder on NVMe is its own, is there while its attempt runs, and is gone
@@ -24,29 +25,17 @@ import (
 func TestSwapFolders(t *testing.T) {
 	root := t.TempDir()
 	used, err := openSwap(ranks.SwapDir(root, "/runs/a/attempt-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	left, err := openSwap(ranks.SwapDir(root, "/runs/b/attempt-1"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(left.dir, "optimizer.tensor.swp"), []byte("states"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.WriteFile(filepath.Join(left.dir, "optimizer.tensor.swp"), []byte("states"), 0o644))
 	left.lock.Close() // as the kernel does when its holder is killed
 	foreign := filepath.Join(root, "gpurun-notes")
-	if err := os.Mkdir(foreign, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := SweepSwaps(root); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(foreign, 0o755))
+	testenv.Check(t, SweepSwaps(root))
 	var names []string
 	entries, err := os.ReadDir(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
@@ -74,9 +63,7 @@ func TestAnNVMePathThatWasMadeIsRemoved(t *testing.T) {
 		t.Error("no space is known for a folder that can be made")
 	}
 	s, err := openSwap(filepath.Join(root, "gpurun-r-attempt-0"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := s.close(); err != nil {
 		t.Error(err)
 	}
@@ -88,9 +75,7 @@ func TestAnNVMePathThatWasMadeIsRemoved(t *testing.T) {
 // A folder that cannot be made is the user's to mend, and says which setting names it.
 func TestAnNVMePathThatCannotBeUsed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, nil, 0o644))
 	n := New(Options{NVMePath: file}, nil, nil)
 	l := launcher.Launch{Dir: "/runs/r/attempt-1", Plan: strategy.Plan{strategy.OffloadOptimizer: "nvme"}}
 	if _, err := n.openSwap(l); errext.Code(cannotStart(err), 0) != strategy.CodeUsage || !strings.Contains(errext.Hint(err), "recovery.nvme_path") {
@@ -131,13 +116,9 @@ func TestWithErrorCode(t *testing.T) {
 func TestParentGetsNoSecrets(t *testing.T) {
 	dir, to, rank := t.TempDir(), filepath.Join(t.TempDir(), "error.json"), 0
 	folder := filepath.Join(dir, "attempt-0", "rank0")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(folder, 0o700))
 	const raised = `{"message": {"message": "HTTPError: 401, Authorization: Bearer s3cr3t", "extraInfo": {"py_callstack": "login(token=hubs3cret99)\npassword: pw1", "timestamp": "17"}}}`
-	if err := os.WriteFile(filepath.Join(folder, "error.json"), []byte(raised), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(folder, "error.json"), []byte(raised), 0o600))
 	v := launcher.Verdict{Outcome: strategy.Failed, Attempts: []launcher.AttemptSummary{{Rank: &rank}}}
 	m := mask.New([]string{"train.py", "--hub_token", "hubs3cret99"}, nil)
 	if err := TellParent(commandline.Environ{errorFileVariable: to}, dir, v, strategy.Evidence{}, m); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // slow is a connection to a board that comes up after a while.
@@ -186,9 +187,7 @@ func TestMemoryOfAProcess(t *testing.T) {
 func baselineOf(t *testing.T, n *NVML) []Device {
 	t.Helper()
 	devices, err := n.Devices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return devices
 }
 

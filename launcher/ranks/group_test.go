@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // exits reads all ends of a group, by rank.
@@ -93,12 +94,8 @@ func TestOutputEndsWithTheRank(t *testing.T) {
 
 func TestStartIsAllOrNone(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("neither script nor program"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(plain+".run", []byte("\x00\x01"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(plain, []byte("neither script nor program"), 0o600))
+	testenv.Check(t, os.WriteFile(plain+".run", []byte("\x00\x01"), 0o700))
 	for _, test := range []struct {
 		name   string
 		change func(*Rank)
@@ -173,9 +170,7 @@ func TestRankEnvironment(t *testing.T) {
 		t.Fatalf("exit %+v", e)
 	}
 	got, err := h.r.ReadString(';')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fields := strings.Fields(got)
 	// ls opens descriptor 3 itself, for the directory.
 	want := []string{"0", "1", "2", "3", "SigBlk:", "0000000000000000", "SigIgn:", fields[7], "\xff\xfe;"}
@@ -190,9 +185,7 @@ func TestRankEnvironment(t *testing.T) {
 func ignoredSignals(t *testing.T) string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, rest, _ := strings.Cut(string(status), "SigIgn:")
 	return strings.Fields(rest)[0]
 }
@@ -225,12 +218,8 @@ func TestRankRuns(t *testing.T) {
 
 func TestProgramIsFoundInTheRanksPath(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "train"), []byte("#!/bin/sh\nexit 42\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o700))
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "bin", "train"), []byte("#!/bin/sh\nexit 42\n"), 0o700))
 	for _, path := range []string{filepath.Join(dir, "bin"), "bin", "/nowhere:bin"} {
 		t.Run(path, func(t *testing.T) {
 			g := newHarness(t).start(StartOptions{}, Rank{Argv: []string{"train"}, Env: []string{"PATH=" + path}, Dir: dir})
@@ -260,9 +249,7 @@ func TestLimitIsPutOnEachRank(t *testing.T) {
 	g := h.start(StartOptions{DataLimit: 64 << 30}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	for rank, pid := range g.PIDs() {
 		var got unix.Rlimit
-		if err := unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &got); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &got))
 		if want := (unix.Rlimit{Cur: 64 << 30, Max: 64 << 30}); got != want {
 			t.Errorf("rank %d: limit %v, want %v", rank, got, want)
 		}
@@ -401,13 +388,9 @@ until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
 		cancel(nil)
 		for _, file := range []string{"first", "child", "session", "orphan"} {
 			text, err := os.ReadFile(filepath.Join(dir, file))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if p, err := readProcess(pid); err == nil && p.alive() {
 				t.Errorf("%s: %s, process %d, is left (%s)", name, file, pid, p.name)
 			}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // startSupervisor starts a gpurun of its own that runs the helpers, and returns
@@ -198,18 +199,14 @@ func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 	ids := h.readProcesses(2)
 	h.killGuardsOf(g, successor)
 	pid, end, err := newOrphan(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	report := g.Stop(time.Hour)
 	h.gone(ids...)
 	if p, err := readProcess(pid); err != nil || !p.alive() || report.Swept != 1 {
 		t.Errorf("orphan of a command: %+v, %v; report %+v", p, err, report)
 	}
 	release, err := Reap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer release()
 	if err := end(); err != nil {
 		t.Error(err)
@@ -299,13 +296,9 @@ func TestGuardBearsAnotherName(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "sleep"))
 	guard := g.guardID().PID
 	p, err := readProcess(guard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := fmt.Sprint(guardName, os.Getpid())
 	if got := strings.TrimRight(string(cmdline), "\x00"); p.name != want || got != want || p.session != guard {
 		t.Errorf("name %q, command line %q, session %d of pid %d", p.name, got, p.session, guard)
@@ -321,9 +314,7 @@ func TestGuardSurvivesAllSignalsButKill(t *testing.T) {
 	guard := g.guardID()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGHUP} {
 		for _, pid := range []int{guard.PID, h.above(guard).PID} {
-			if err := unix.Kill(pid, sig); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, unix.Kill(pid, sig))
 		}
 	}
 	g.Stop(time.Hour)
@@ -344,9 +335,7 @@ func TestSuspendedGuard(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
 	ids := h.readProcesses(4)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
-		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Kill(guard.PID, unix.SIGSTOP))
 	}
 	victim := h.identify(g.PIDs()[2])
 	h.kill(victim)
@@ -370,9 +359,7 @@ func TestSuspendedGuardsAreWoken(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	h.readProcesses(2)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
-		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Kill(guard.PID, unix.SIGSTOP))
 	}
 	h.kill(h.identify(g.PIDs()[1]))
 	if f := <-g.Exits(); f.Rank != 1 || f.Exit().Signal != int(unix.SIGKILL) || f.Exit().Stopped {
@@ -461,9 +448,7 @@ func TestEndsAreWrittenIfAnyProcessIsKilled(t *testing.T) {
 			}
 			h.kill(supervisor)
 			f, err := os.Open(path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			defer f.Close()
 			ends := ReadEnds(f) // waits for the guard
 			if len(ends) != c.ends {

@@ -17,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A helper is this test binary, started with a helper's name as its first
@@ -297,9 +299,7 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	h := &harness{t: t, r: bufio.NewReader(r), w: w}
 	t.Cleanup(func() {
 		for _, id := range h.known {
@@ -414,18 +414,14 @@ func (g *Group) guardID() identity {
 func descriptorCount(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return len(entries)
 }
 
 func pidIsChild(t *testing.T, pid int) bool {
 	t.Helper()
 	pids, err := children(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return slices.Contains(pids, pid)
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // at is a machine whose /proc and /sys lie in root.
@@ -25,9 +26,7 @@ func at(root fs.FS) Machine { return Machine{root} }
 func fixture(t *testing.T, name string) fstest.MapFS {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", name+".txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	root := fstest.MapFS{}
 	for _, f := range archive.Files {
 		root[f.Name] = &fstest.MapFile{Data: f.Data}
@@ -286,9 +285,7 @@ func TestLackOfNVMe(t *testing.T) {
 		t.Errorf("a missing folder: %q", reason)
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, nil, 0o644))
 	if reason := LackOfNVMe(file); !strings.Contains(reason, "not a directory") {
 		t.Errorf("a file: %q", reason)
 	}
@@ -299,13 +296,9 @@ func TestLackOfNVMe(t *testing.T) {
 func TestFreeBytes(t *testing.T) {
 	dir := t.TempDir()
 	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Statfs(dir, &s))
 	free, err := FreeSpace(filepath.Join(dir, "made"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const slack = 1 << 30 // others write meanwhile
 	if want := int64(s.Bavail) * int64(s.Frsize); free < want-slack || free > want+slack {
 		t.Errorf("%d bytes are free, want some %d", free, want)

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 var cutPattern = regexp.MustCompile(`\n\[gpurun: +(\d+) bytes cut out here\]\n`)
@@ -44,14 +44,10 @@ func TestLogReportsLinesLostToAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	var told []string
 	l, err := openLog(path, DefaultMaxBytes, func(s string) { told = append(told, s) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	l.put([]byte("before"))
 	l.dropped.Add(17) // As put does while the queue is full.
-	if err := l.close(time.Now().Add(logClose)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, l.close(time.Now().Add(logClose)))
 	got, err := os.ReadFile(path)
 	if want := "before\n[gpurun: 17 bytes could not be written here]\n"; string(got) != want || err != nil {
 		t.Errorf("the log is %q, %v", got, err)
@@ -86,9 +82,7 @@ func TestLogContinuesWhenDiskHasSpaceAgain(t *testing.T) {
 	defer full.Close()
 	path := filepath.Join(t.TempDir(), "log")
 	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer file.Close()
 	l := &logFile{file: disk{full}}
 	lost, err := l.write(0, []byte("lost\n"))
@@ -127,16 +121,13 @@ func draw(t *rapid.T) (writes [][]byte) {
 }
 
 // read is all that a log has at this moment.
-func read(t interface{ Fatal(...any) }, path string) []byte {
+func read(t testenv.T, path string) []byte {
+	t.Helper()
 	r, err := OpenLog(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer r.Close()
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return text
 }
 
@@ -176,9 +167,7 @@ func TestALogKeepsItsHeadAndItsTail(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(LeastLog, 4*LeastLog).Draw(t, "most")
 		w, err := CreateLog(path, int64(most))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var all []byte
 		for _, p := range draw(t) {
 			if n, err := w.Write(p); n != len(p) || err != nil {
@@ -187,16 +176,12 @@ func TestALogKeepsItsHeadAndItsTail(t *testing.T) {
 			all = append(all, p...)
 			check(t, read(t, path), all, most)
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.Close())
 		if left, err := filepath.Glob(filepath.Dir(path) + "/*"); err != nil || len(left) != 1 {
 			t.Fatalf("%v, %v are left", left, err)
 		}
 		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		check(t, whole, all, most)
 		check(t, read(t, path), all, most)
 	})
@@ -208,20 +193,14 @@ func TestALogIsReadWhileItGrows(t *testing.T) {
 	path := logPath(t)
 	rapid.Check(t, func(t *rapid.T) {
 		w, err := CreateLog(path, LeastLog)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		r, err := OpenLog(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		defer r.Close()
 		var all, got []byte
 		some := func(n int) {
 			text, err := io.ReadAll(io.LimitReader(r, int64(n)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			got = append(got, text...)
 		}
 		for _, p := range draw(t) {
@@ -231,9 +210,7 @@ func TestALogIsReadWhileItGrows(t *testing.T) {
 			all = append(all, p...)
 			some(rapid.IntRange(0, 2*LeastLog).Draw(t, "reads"))
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.Close())
 		some(1 << 30)
 		for marks := cutLogPattern.FindSubmatchIndex(got); marks != nil; marks = cutLogPattern.FindSubmatchIndex(got) {
 			cut, err := strconv.Atoi(string(got[marks[2]:marks[3]]))
@@ -255,9 +232,7 @@ func TestAKillLeavesALog(t *testing.T) {
 		path := logPath(t)
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), writesVariable+"="+path)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Start())
 		for { // any moment after it has begun
 			if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 				break
@@ -265,9 +240,7 @@ func TestAKillLeavesALog(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(time.Duration(i) * 3 * time.Millisecond)
-		if err := cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Process.Kill())
 		_ = cmd.Wait() // it was killed
 		if fault := inOrder(string(read(t, path))); fault != "" {
 			t.Errorf("kill %d: %s", i, fault)
@@ -305,9 +278,7 @@ func inOrder(text string) string {
 func TestPartsThatStay(t *testing.T) {
 	path := logPath(t)
 	w, err := CreateLog(path, LeastLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for i := range 2000 {
 		fmt.Fprintf(w, "line %06d\n", i)
 	}
@@ -324,13 +295,9 @@ func TestPartsThatStay(t *testing.T) {
 	if got := read(t, path); !bytes.Equal(got, before) {
 		t.Errorf("the parts have %d bytes, want %d", len(got), len(before))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	for name, text := range kept {
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, text, 0o600))
 	}
 	if got := read(t, path); !bytes.Equal(got, before) {
 		t.Errorf("beside parts that are left over it has %d bytes, want %d", len(got), len(before))
@@ -343,24 +310,18 @@ func TestAKillWhileALogIsJoined(t *testing.T) {
 	path := logPath(t)
 	left := filepath.Join(filepath.Dir(path), ".stdout.log.joined")
 	leave := func() {
-		if err := os.WriteFile(left, []byte("left"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(left, []byte("left"), 0o600))
 	}
 	leave()
 	w, err := CreateLog(path, LeastLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := os.Lstat(left); err == nil {
 		t.Error("it stays when the log is made anew")
 	}
 	fmt.Fprint(w, strings.Repeat("a line\n", LeastLog))
 	before := read(t, path)
 	f, err := openJoined(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	nameless, err := os.OpenFile(filepath.Dir(path), unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if _, there := os.Lstat(left); err == nil && there == nil {
 		t.Error("a name is there from the beginning")
@@ -375,9 +336,7 @@ func TestAKillWhileALogIsJoined(t *testing.T) {
 		t.Errorf("where it has a name from the beginning: %v", err)
 	}
 	f.Close()
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 || !bytes.Equal(read(t, path), before) {
 		t.Errorf("%d files are left, %v", len(files), err)
 	}
@@ -391,12 +350,8 @@ func TestSweep(t *testing.T) {
 		"attempt-0/rank0/stdout.log": true, "attempt-0/rank0/.mine.joined": true, "data/rank0/.stdout.log.joined": true,
 	}
 	for name := range left {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(run, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(run, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(filepath.Join(run, name)), 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(run, name), nil, 0o600))
 	}
 	theirs := filepath.Join(elsewhere, ".stdout.log.joined")
 	if err := errors.Join(os.WriteFile(theirs, nil, 0o600), os.Symlink(elsewhere, filepath.Join(run, "attempt-0", "rank1"))); err != nil {
@@ -416,27 +371,15 @@ func TestSweep(t *testing.T) {
 // What a job puts beside its log is neither followed nor waited for.
 func TestFilesThatAJobPutsThere(t *testing.T) {
 	path := logPath(t)
-	if err := os.WriteFile(path, []byte("said\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(tailOf(path, 5, 5).path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", tailOf(path, 5, 6).path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path+".tail-x", []byte("no"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, []byte("said\n"), 0o600))
+	testenv.Check(t, syscall.Mkfifo(tailOf(path, 5, 5).path, 0o600))
+	testenv.Check(t, os.Symlink("/etc/passwd", tailOf(path, 5, 6).path))
+	testenv.Check(t, os.WriteFile(path+".tail-x", []byte("no"), 0o600))
 	if got := read(t, path); string(got) != "said\n" {
 		t.Errorf("read %q", got)
 	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", path); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Remove(path))
+	testenv.Check(t, os.Symlink("/etc/passwd", path))
 	if r, err := OpenLog(path); err == nil {
 		r.Close()
 		t.Error("a link was followed")
@@ -452,9 +395,7 @@ func TestAFullDisk(t *testing.T) {
 	defer full.Close()
 	path := logPath(t)
 	w, err := CreateLog(path, LeastLog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fmt.Fprint(w, "before\n")
 	own := w.file
 	w.file = full
@@ -465,9 +406,7 @@ func TestAFullDisk(t *testing.T) {
 	fmt.Fprint(w, "half")
 	w.Undo(len("half"))
 	fmt.Fprint(w, "after\n")
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	if got := read(t, path); string(got) != "before\nafter\n" {
 		t.Errorf("read %q", got)
 	}
@@ -477,14 +416,10 @@ func TestAFullDisk(t *testing.T) {
 func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"rank0", "rank1", "node-1/rank2", "node-1/rank3", "node-2/rank5", "node-2/rank1", "node-02/rank7", "rank08", "rank-1", "other"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
 	}
 	for link, to := range map[string]string{"rank4": "rank0", "node-3": "node-1"} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	want := map[int]string{0: "rank0", 1: "rank1", 2: "node-1/rank2", 3: "node-1/rank3", 5: "node-2/rank5"}
 	got := LogFolders(dir)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestStepsInAnyPieces(t *testing.T) {
@@ -281,9 +282,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestWordsToAClosedPipeAreLost(t *testing.T) {
 	r, pipe, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r.Close()
 	defer pipe.Close()
 	w := NewMessages(pipe)

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func add(q *queue, n int) bool {
@@ -207,9 +209,7 @@ func setSize(t *testing.T, f *os.File, width, height uint16) string {
 	err := control(f, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: height, Col: width})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return fmt.Sprintf("%dx%d", width, height)
 }
 
@@ -222,9 +222,7 @@ func sizeOf(t *testing.T, f *os.File) (width, height uint16) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return width, height
 }
 
@@ -236,9 +234,7 @@ func blocks(t *testing.T, f *os.File) bool {
 		flags, err = unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return flags&unix.O_NONBLOCK == 0
 }
 
@@ -248,9 +244,7 @@ func TestWriteEndIsBlocking(t *testing.T) {
 		"pseudo-terminal": func() (read, write *os.File, err error) { return openPTY(nil) },
 	} {
 		read, write, err := open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		defer read.Close()
 		defer write.Close()
 		if !blocks(t, write) {
@@ -262,20 +256,14 @@ func TestWriteEndIsBlocking(t *testing.T) {
 // A read of the rank's terminal can be ended, also after its size has been set.
 func TestAPseudoTerminalIsInterruptible(t *testing.T) {
 	terminal, other, err := openPTY(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer terminal.Close()
 	defer other.Close()
 	read, write, err := openPTY(terminal)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer write.Close()
 	setSize(t, terminal, 132, 43)
-	if err := copySize(read, terminal); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, copySize(read, terminal))
 	if width, height := sizeOf(t, write); width != 132 || height != 43 {
 		t.Errorf("the size is %dx%d", width, height)
 	}
@@ -298,9 +286,7 @@ func TestAPseudoTerminalIsInterruptible(t *testing.T) {
 
 func TestAPseudoTerminalNeedsATerminalForItsSize(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer file.Close()
 	if _, _, err := openPTY(file); err == nil {
 		t.Error("a file has a terminal's size")

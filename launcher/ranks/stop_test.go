@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // Each of these faults leaves processes behind that are not where a launcher
@@ -43,9 +44,7 @@ func TestStopLeavesNothing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t)
 			r, w, err := os.Pipe() // nobody reads what comes on stderr
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			defer r.Close()
 			defer w.Close()
 			rank := h.rank(0, test.name, test.args...)
@@ -77,9 +76,7 @@ func TestStopEndsAChainOfProcesses(t *testing.T) {
 	const hop = `[ "$2" = 5 ] && echo hop 5
 setsid /bin/sh "$1" "$1" $(($2+1)) &
 `
-	if err := os.WriteFile(script, []byte(hop), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(script, []byte(hop), 0o600))
 	h := newHarness(t)
 	g := h.start(StartOptions{}, h.rank(0, "hopper", script))
 	h.word("hop")
@@ -87,9 +84,7 @@ setsid /bin/sh "$1" "$1" $(($2+1)) &
 		t.Errorf("report %+v", report)
 	}
 	table, err := snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for pid := range table.procs {
 		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil && strings.Contains(string(cmdline), script) {
@@ -172,9 +167,7 @@ func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
 	h := newHarness(t)
 	shell := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: os.Stdin}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer w.Close()
 	defer r.Close()
 	shell.Stdin = r
@@ -222,14 +215,10 @@ func TestUnkillableRankIsReported(t *testing.T) {
 	freezer := newFreezer(t)
 	h := newHarness(t)
 	release, err := Reap() // the rank outlives its group
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer release()
 	g, err := Start(t.Context(), []Rank{h.rank(4, "sleep"), h.rank(5, "sleep")}, StartOptions{KillTimeout: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ids := h.readProcesses(2)
 	pid := g.PIDs()[4]
 	freezer.freeze(t, pid)
@@ -283,9 +272,7 @@ func newFreezer(t *testing.T) freezer {
 
 func (f freezer) write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0))
 }
 
 func (f freezer) freeze(t *testing.T, pid int) {
@@ -304,9 +291,7 @@ func (f freezer) thaw(t *testing.T) { t.Helper(); f.write(t, "freezer.state", "T
 func TestAskReachesTheListeningProcessOfEachRank(t *testing.T) {
 	h := newHarness(t)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer w.Close()
 	defer r.Close()
 	deaf := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: r}

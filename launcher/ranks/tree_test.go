@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/launcher/system"
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A process may give itself any name, so also one that looks like the rest of the
@@ -35,9 +35,7 @@ func TestParseStatUnderAnyName(t *testing.T) {
 		line := fmt.Sprintf("%d (%s) %c %d %d %d 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 %d 0 %d 123 456 18446744073709551615\n",
 			want.PID, name, want.state, want.parent, want.group, want.session, want.threads, want.Start)
 		got, err := parsed(line)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(process{})); diff != "" {
 			t.Fatalf("%s(-want +got):\n%s", line, diff)
 		}
@@ -110,9 +108,7 @@ func TestSessionsBelong(t *testing.T) {
 
 func TestProcessTableHasThisProcess(t *testing.T) {
 	tree, err := snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	self := tree.procs[os.Getpid()]
 	if self.parent != os.Getppid() || !self.alive() || !tree.is(self.identity) || tree.is(identity{PID: self.PID, Start: self.Start + 1}) {
 		t.Errorf("this process: %+v", self)
@@ -214,9 +210,7 @@ func waitForTick(t *testing.T, earlier identity) {
 	t.Helper()
 	await(t, "the clock to tick", func() bool {
 		cmd := helperCommand(nil, false, "exit", "0")
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Start())
 		p, err := readProcess(cmd.Process.Pid)
 		_ = cmd.Wait()
 		return err == nil && p.Start > earlier.Start

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestCloseCallsOnceMoreOnlyIfWoken(t *testing.T) {
@@ -72,9 +74,7 @@ func TestWorkerThatWasNotStartedHasEnded(t *testing.T) {
 
 func TestStatOfThisProcess(t *testing.T) {
 	s, err := ReadStat(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if s.Field(1) != strconv.Itoa(os.Getpid()) || s.Field(4) != strconv.Itoa(os.Getppid()) || s.Name() == "" {
 		t.Errorf("%+v", s)
 	}
@@ -88,9 +88,7 @@ func TestStatOfThisProcess(t *testing.T) {
 
 func TestStatusOfThisProcess(t *testing.T) {
 	s, err := ReadStatus(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if s["Pid"] != strconv.Itoa(os.Getpid()) || s["TracerPid"] == "" || ProcBytes(s["VmRSS"]) < 1<<20 {
 		t.Errorf("%v", s)
 	}

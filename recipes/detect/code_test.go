@@ -250,9 +250,7 @@ func TestAnyTextIsRead(t *testing.T) {
 func reading(t testing.TB, sources ...format.Source) SourceReading {
 	t.Helper()
 	input, err := SourceRequest{Sources: sources, Names: []string{"f"}, Seconds: 600}.Input()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r, err := Read(testenv.Answer(t, Program, input))
 	if err != nil || r.Unknown != "" {
 		t.Fatal(r.Unknown, err)

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/recipes/edit"
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func words(line string) []string { return strings.Fields(line) }
@@ -165,9 +165,7 @@ func TestArgvProperties(t *testing.T) {
 		}
 		on, absent := rapid.Bool().Draw(t, "on"), rapid.Bool().Draw(t, "absent")
 		flagged, err := grammar.SetFlag(argv, "--ac", "--no-ac", on, absent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, found, err := grammar.Flag(flagged, "--ac", "--no-ac")
 		if !found {
 			got = absent

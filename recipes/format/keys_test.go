@@ -16,14 +16,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/recipes/edit"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestKeysAreExplained: README.md has a line for each key of each table of the language, and no other.
 func TestKeysAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, section, found := strings.Cut(string(page), "\n## All keys\n")
 	if !found {
 		t.Fatal("README.md has no section of all keys")
@@ -59,9 +58,7 @@ func TestKeysAreExplained(t *testing.T) {
 // TestParsersAreExplained: README.md explains how each parser reads arguments.
 func TestParsersAreExplained(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, name := range parserNames() {
 		if !strings.Contains(string(page), "\n| `\""+name+"\"` | ") {
 			t.Errorf("README.md does not explain the parser %s", name)
@@ -130,9 +127,7 @@ func TestDiffsApply(t *testing.T) {
 			continue
 		}
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, "x"), []byte(old), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, "x"), []byte(old), 0o600))
 		git := exec.CommandContext(t.Context(), "git", "apply", "-")
 		git.Dir, git.Stdin = dir, strings.NewReader(string(Unified("a/x", []byte(old), "b/x", []byte(next))))
 		out, err := git.CombinedOutput()

@@ -44,6 +44,20 @@ func (m Isolated) Run() int {
 	return m.M.Run()
 }
 
+// T is what Check needs of a test, also of a random one.
+type T interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// Check ends a test at an error.
+func Check(t T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Python returns any Python 3, for scripts that need no packages. Without one the test is skipped.
 func Python(t testing.TB) string {
 	t.Helper()
