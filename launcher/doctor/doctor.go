@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // A CheckStatus is how a check ended.
@@ -146,7 +144,6 @@ const (
 
 // run makes all checks at once, and returns their results in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
-	ctx = python.Guarded(ctx)
 	results := make([]Result, len(checks))
 	var running sync.WaitGroup
 	for i, c := range checks {
