@@ -125,8 +125,7 @@ func (l *RankLauncher) Name() string {
 
 // A LauncherCall is a launcher's command line with the environment and files that its meaning depends on.
 type LauncherCall struct {
-	Args []string // arguments after the command
-	// -
+	Args  []string // arguments after the command
 	Env   Environ
 	Files Files
 }

@@ -115,7 +115,7 @@ func (m *Masker) Env(env map[string]string) map[string]string {
 	return masked
 }
 
-// Sprintf is terminal.Sprintf without secrets. They are masked in each argument, and in the
+// Sprintf is TerminalSprintf without secrets. They are masked in each argument, and in the
 // whole, where a name and its value may meet.
 func (m *Masker) Sprintf(format string, args ...any) string {
 	safe := make([]any, len(args))

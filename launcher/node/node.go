@@ -143,7 +143,7 @@ func drain(facts <-chan strategy.Fact) {
 
 // Options are what a node needs of the job and the run. They are the same for all attempts.
 type Options struct {
-	// -
+	// Run is the name of the run.
 	Run string
 	// Ranks is the number of processes to start.
 	Ranks int
@@ -235,7 +235,7 @@ type WorldOptions struct {
 	Node strategy.Node
 	// Device returns the memory of each rank; nil if not known.
 	Device func(context.Context) memory.DeviceMemory
-	// Settle waits until the memory of the devices is back at its level before attempt 0 (gpu.Baseline); nil
+	// Settle waits until the memory of the devices is back at its level before attempt 0 (ranks.DeviceBaseline); nil
 	// if gpurun cannot read that.
 	Settle func(ctx context.Context, bound time.Duration) []strategy.Fact
 	// NVMePath is the folder for data that a plan offloads to NVMe, empty for none.

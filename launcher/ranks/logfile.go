@@ -37,7 +37,7 @@ type logFile struct {
 	err     error        // first error; read after queue.done
 }
 
-// A logWriter is a *ranklog.Writer.
+// A logWriter is a *LogWriter, or a disk that fails.
 type logWriter interface {
 	io.WriteCloser
 	// Undo takes back the last n bytes.
