@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 found = []
 class Note(argparse.Action):
     def __call__(self, parser, namespace, value, option=None):
-        found.append([self.dest, value if self.nargs is None else "0" if option.startswith("--no-" + self.dest) else "1"])
+        found.append([self.dest, value if self.nargs is None else "1"])
 for case in json.load(sys.stdin):
     parser = Parser(add_help=False, allow_abbrev=case["abbreviations"])
     for o in case["options"]:
@@ -66,7 +66,7 @@ func TestReaderAgreesWithArgparse(t *testing.T) {
 	}
 	grammars := []OptionGrammar{torchrun.Grammar, accelerateGrammar, deepspeed.Grammar, composer.Grammar, tune.Grammar, {
 		Remainder: true, Abbreviations: true,
-		Options: []Option{{Name: "color", Bare: true, Negated: true}, {Name: "colour-map", Aliases: []string{"palette"}, Short: 'p'}, {Name: "note", Short: 'n'}},
+		Options: []Option{{Name: "color", Bare: true}, {Name: "colour-map", Aliases: []string{"palette"}, Short: 'p'}, {Name: "note", Short: 'n'}},
 	}, {Remainder: true, Options: torchrun.Grammar.Options}}
 	const lines = 2000
 	random := rand.New(rand.NewPCG(1, 2))

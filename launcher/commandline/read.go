@@ -136,12 +136,12 @@ func (p *parser) option(word string) (other bool, err error) {
 	}
 	if strings.HasPrefix(word, "--") {
 		name, value, attached := strings.Cut(word[2:], "=")
-		o, means, err := p.long(name)
+		o, err := p.long(name)
 		if err != nil {
 			return false, err
 		}
 		if o != nil {
-			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached}, means)
+			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached})
 		}
 	} else if p.short(word[1]) != nil {
 		return false, p.cluster(word[1:])
@@ -152,27 +152,26 @@ func (p *parser) option(word string) (other bool, err error) {
 	return false, p.unknown(word)
 }
 
-// long finds an option by its name or, if allowed, by a unique abbreviation. means is the value of a bare
-// option under that name.
-func (p *parser) long(name string) (found *Option, means string, err error) {
+// long finds an option by its name or, if allowed, by a unique abbreviation.
+func (p *parser) long(name string) (found *Option, err error) {
 	name = folded(name)
 	var fits []string
 	for i := range p.Options {
 		o := &p.Options[i]
-		for whole, value := range o.names {
+		for whole := range o.names {
 			if whole = folded(whole); whole == name {
-				return o, value, nil
+				return o, nil
 			}
 			if name != "" && p.Abbreviations && !o.Whole && strings.HasPrefix(whole, name) {
-				fits, found, means = append(fits, "--"+whole), o, value
+				fits, found = append(fits, "--"+whole), o
 			}
 		}
 	}
 	if len(fits) > 1 {
 		slices.Sort(fits)
-		return nil, "", &OptionProblem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
+		return nil, &OptionProblem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
 	}
-	return found, means, nil
+	return found, nil
 }
 
 // short finds an option by its letter.
@@ -200,7 +199,7 @@ func (p *parser) cluster(letters string) error {
 			rest = ""
 		}
 		p.at = at
-		if err := p.take(given, "1"); err != nil || rest == "" {
+		if err := p.take(given); err != nil || rest == "" {
 			return err
 		}
 		letters = rest
@@ -208,14 +207,14 @@ func (p *parser) cluster(letters string) error {
 }
 
 // take records an option, with the next word as its value if it needs one.
-func (p *parser) take(given Given, means string) error {
+func (p *parser) take(given Given) error {
 	p.at++
 	switch {
 	case given.Bare && given.Attached && given.Optional:
 	case given.Bare && given.Attached:
 		return &OptionProblem{Fault: HasValue, At: given.At, Option: given.Source}
 	case given.Bare:
-		given.Value = means
+		given.Value = "1"
 	case !given.Attached && (p.at == len(p.words) || optionLike(p.words[p.at])):
 		return &OptionProblem{Fault: NoValue, At: given.At, Option: given.Source}
 	case !given.Attached:
@@ -274,8 +273,6 @@ type Option struct {
 	Short byte
 	// Bare marks an option without a value. Its value is "1" if it is given.
 	Bare bool
-	// Negated marks a bare option that has a form with the prefix "no-", for the value "0".
-	Negated bool
 	// Optional marks a bare option that may have a value in the same word.
 	Optional bool
 	// Whole marks an option whose name must not be abbreviated.
@@ -318,18 +315,15 @@ const (
 	Help
 )
 
-// names yields all long names of an option, with the value of a bare option under each name.
-func (o *Option) names(yield func(name, value string) bool) {
-	if o.Name != "" && !yield(o.Name, "1") {
+// names yields all long names of an option.
+func (o *Option) names(yield func(name string) bool) {
+	if o.Name != "" && !yield(o.Name) {
 		return
 	}
 	for _, name := range o.Aliases {
-		if !yield(name, "1") {
+		if !yield(name) {
 			return
 		}
-	}
-	if o.Negated {
-		yield("no-"+o.Name, "0")
 	}
 }
 

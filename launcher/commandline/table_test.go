@@ -27,7 +27,7 @@ func TestTableGrowsByData(t *testing.T) {
 			takes: takeFramework,
 			Grammar: OptionGrammar{Remainder: true, Options: []Option{
 				{Name: "workers", Aliases: []string{"procs"}, Short: 'w', Means: Ranks}, {Name: "as-module", Bare: true, Means: AsModule},
-				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true, Negated: true},
+				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true},
 			}},
 			Starts: Starts{Ranks: "SWARM_WORKERS", Nodes: "SWARM_HOSTS", Env: map[string]string{"SWARM": "1"}},
 		}),
@@ -36,11 +36,11 @@ func TestTableGrowsByData(t *testing.T) {
 		}),
 	}
 	for line, want := range map[string]Inner{
-		"swarm start --procs=2 --no-color train.py --workers 3": {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
-		"/opt/swarm-start -w4 --as-module pkg.train":            {RankStarter: RankStarter{Wrapper: "swarm-start"}, Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
-		"python -m swarm start train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"swarm start --hosts 2 train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --procs=2 --color train.py --workers 3": {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
+		"/opt/swarm-start -w4 --as-module pkg.train":         {RankStarter: RankStarter{Wrapper: "swarm-start"}, Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
+		"python -m swarm start train.py":                     {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":   {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --hosts 2 train.py":                     {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 	} {
 		inner, known, err := table.UnwrapLauncher(strings.Fields(line), Environ{"SWARM_WORKERS": "7"}, noFiles)
 		if inner.Nodes.Several() != strings.Contains(line, "--hosts 2") {
