@@ -1,6 +1,7 @@
 package recipes_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -9,15 +10,14 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // parsedRecipe reads a recipe that must have no faults.
 func parsedRecipe(t *testing.T, text string) recipes.Recipe {
 	t.Helper()
 	r, err := recipes.ParseFile("x.toml", []byte("name = \"x\"\n"+text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r
 }
 
@@ -52,9 +52,7 @@ func TestGlobal(t *testing.T) {
 			cmd := recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(test.argv)...)}
 			at := recipes.Topology{Ranks: test.ranks}
 			plan, ranges, err := r.Read(cmd, at)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if absent := ranges[strategy.MicroBatchSize].Absent; (absent != "") != (test.accumulation == "") {
 				t.Fatalf("the micro batch: %q", absent)
 			}
@@ -65,9 +63,7 @@ func TestGlobal(t *testing.T) {
 				t.Errorf("accumulation %s, want %s", got, test.accumulation)
 			}
 			change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: strategy.Value(test.micro), strategy.GradientAccumulationSteps: strategy.Value(test.next)}, at, attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if got := strings.Join(change.Argv[1:], " "); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
@@ -182,9 +178,7 @@ func TestVersions(t *testing.T) {
 			cmd.Packages = map[string]string{"tool": version}
 		}
 		change, err := r.Apply(cmd, strategy.Plan{strategy.MicroBatchSize: "8"}, recipes.Topology{Ranks: 1}, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := strings.Join(change.Argv[1:], " "); got != want {
 			t.Errorf("version %s: %s, want %s", version, got, want)
 		}
@@ -243,9 +237,7 @@ reason = "compiled code recomputes by itself"
 		"--config a=1 --find_batch False": "--config a=1 common.fixed=true --find_batch False --recompute full --layers 1",
 	} {
 		change, err := r.Apply(recipes.Command{Argv: append([]string{"x.py"}, strings.Fields(argv)...)}, full, recipes.Topology{Ranks: 1}, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, wanted := strings.Fields(strings.Join(change.Argv[1:], " ")), strings.Fields(want)
 		if diff := cmp.Diff(sorted(wanted), sorted(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s\n%q", argv, diff, change.Argv)
@@ -332,4 +324,44 @@ func TestFormatProblems(t *testing.T) {
 
 func sorted(words []string) []string {
 	return slices.Sorted(slices.Values(words))
+}
+
+// TestAllocator: the variable is merged key by key, and a key that the user set
+// is never replaced.
+func TestAllocator(t *testing.T) {
+	const old, renamed = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
+	tests := []struct {
+		name   string
+		env    map[string]string
+		now    strategy.Value
+		absent string
+		want   map[string]string
+	}{
+		{"nothing set", nil, "default", "", map[string]string{old: "expandable_segments:True"}},
+		{"empty", map[string]string{old: ""}, "default", "", map[string]string{old: "expandable_segments:True"}},
+		{"another key", map[string]string{old: "max_split_size_mb:64,"}, "default", "", map[string]string{old: "max_split_size_mb:64,expandable_segments:True"}},
+		{"brackets", map[string]string{old: "roundup_power2_divisions:[256:1,512:2]"}, "default", "",
+			map[string]string{old: "roundup_power2_divisions:[256:1,512:2],expandable_segments:True"}},
+		{"new name", map[string]string{renamed: "garbage_collection_threshold:0.8"}, "default", "",
+			map[string]string{renamed: "garbage_collection_threshold:0.8,expandable_segments:True"}},
+		{"on already", map[string]string{old: "expandable_segments:True"}, "expandable", old + " sets expandable_segments itself", nil},
+		{"off by the user", map[string]string{renamed: "expandable_segments: False"}, "default", renamed + " sets expandable_segments itself", nil},
+		{"another allocator", map[string]string{old: "backend:cudaMallocAsync"}, "default", old + " chooses the allocator cudaMallocAsync", nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			cmd := recipes.Command{Argv: []string{"x.py"}, Env: test.env}
+			plan, ranges, err := recipes.Recipe{}.Read(cmd, recipes.Topology{})
+			if err != nil || plan[strategy.Allocator] != test.now || ranges[strategy.Allocator].Absent != test.absent {
+				t.Fatalf("plan %v, %+v, %v", plan, ranges[strategy.Allocator], err)
+			}
+			if test.want == nil {
+				return
+			}
+			change, err := recipes.Recipe{}.Apply(cmd, strategy.Plan{strategy.Allocator: "expandable"}, recipes.Topology{}, attempt)
+			if err != nil || !maps.Equal(change.Env, test.want) {
+				t.Errorf("variables %v, %v; want %v", change.Env, err, test.want)
+			}
+		})
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -64,9 +65,7 @@ func golden(t testing.TB) []*goldenScene {
 	var scenes []*goldenScene
 	for _, file := range files {
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for i, f := range archive.Files {
 			if name, begins := strings.CutPrefix(f.Name, sceneFile); begins {
 				scenes = append(scenes, &goldenScene{name: name, file: file, lines: string(f.Data)})
@@ -88,9 +87,7 @@ var loaded = sync.OnceValues(recipes.Catalog)
 func catalogued(t testing.TB, name string) recipes.Recipe {
 	t.Helper()
 	all, err := loaded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, r := range all {
 		if r.Name == name {
 			return r
@@ -155,9 +152,7 @@ func readScene(t testing.TB, written *goldenScene) scene {
 func knobsOf(t testing.TB, text string) recipes.Recipe {
 	t.Helper()
 	table := map[string]any{}
-	if err := toml.Unmarshal([]byte(text), &table); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, toml.Unmarshal([]byte(text), &table))
 	r, problems := recipes.FromKnobs(table)
 	if problems != nil {
 		t.Fatalf("problems in [knobs]: %v", problems)
@@ -304,8 +299,6 @@ func rewrite(t *testing.T, scenes []*goldenScene) {
 		archives[s.file].Files = append(append(archives[s.file].Files, txtar.File{Name: sceneFile + s.name, Data: []byte(s.lines)}), s.files...)
 	}
 	for file, archive := range archives {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestAppliedIsRead: for any command line, the applied plan is read again, and the plan that the
@@ -30,18 +30,14 @@ func TestAppliedIsRead(t *testing.T) {
 		cmd := recipes.Command{Argv: strings.Fields(strings.Join(line, " ")), Env: map[string]string{}, Files: map[string][]byte{}}
 		at := recipes.Topology{Ranks: rapid.IntRange(1, 8).Draw(t, "ranks")}
 		plan, ranges, err := hf.Read(cmd, at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		same, err := hf.Apply(cmd, plan, at, attempt)
 		if err != nil || !slices.Equal(same.Argv, cmd.Argv) || same.Diff != "" {
 			t.Fatalf("the command's own plan changes it: %v\n%s", err, same.Diff)
 		}
 		next := plan.With(drawPlan(t, plan, ranges))
 		change, err := hf.Apply(cmd, next, at, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, _, err := hf.Read(after(cmd, change), at)
 		if err != nil {
 			t.Fatalf("%v\n%s", err, change.Diff)
@@ -108,9 +104,7 @@ func TestDeepSpeedTriple(t *testing.T) {
 		change, err := ds.Apply(cmd, plan.With(strategy.Plan{
 			strategy.MicroBatchSize: strategy.Number(nextMicro), strategy.GradientAccumulationSteps: strategy.Number(nextAccum),
 		}), at, attempt)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		next := text
 		if changed, ok := change.Files[path.Join("config", "ds.json")]; ok {
 			next = changed

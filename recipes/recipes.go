@@ -10,7 +10,15 @@
 package recipes
 
 import (
+	"embed"
+	"errors"
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
+
+	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/recipes/format"
@@ -71,3 +79,79 @@ func (r Recipe) Families(k strategy.Knob) (families [][]strategy.Value, reason s
 // With returns the recipe in which the knobs of over replace its knobs, with over's resume and
 // progress if over has them.
 func (r Recipe) With(over Recipe) Recipe { return Recipe{r.Recipe.With(over.Recipe)} }
+
+// catalog has the recipes that come with gpurun, one TOML file for each framework.
+//
+//go:embed catalog
+var catalog embed.FS
+
+// verified has the results of make conformance, by the name of the recipe.
+//
+//go:embed verified.toml
+var verified []byte
+
+// Catalog returns the recipes that come with gpurun, sorted by name.
+func Catalog() ([]Recipe, error) {
+	read, err := Embedded()
+	all := make([]Recipe, len(read))
+	for i, r := range read {
+		all[i] = Recipe{r}
+	}
+	return all, err
+}
+
+// Embedded returns the recipes of Catalog, for callers that look for the recipe of a command. Each file is read once;
+// the recipes are not changed.
+var Embedded = sync.OnceValues(func() ([]format.Recipe, error) {
+	entries, err := catalog.ReadDir("catalog")
+	if err != nil {
+		return nil, fmt.Errorf("read the catalog of recipes: %w", err)
+	}
+	reports := map[string]*format.Verified{}
+	if err := toml.Unmarshal(verified, &reports); err != nil {
+		return nil, fmt.Errorf("read the conformance reports: %w", err)
+	}
+	all, faults := make([]format.Recipe, len(entries)), make([]error, len(entries))
+	var reading sync.WaitGroup
+	for i, e := range entries {
+		reading.Go(func() { all[i], faults[i] = readEmbedded(e.Name()) })
+	}
+	reading.Wait()
+	for i := range all {
+		all[i].Verified = reports[all[i].Name]
+	}
+	slices.SortStableFunc(all, func(a, b format.Recipe) int { return strings.Compare(a.Name, b.Name) })
+	return all, errors.Join(faults...)
+})
+
+// readEmbedded reads one recipe.
+func readEmbedded(file string) (format.Recipe, error) {
+	text, err := catalog.ReadFile("catalog/" + file)
+	if err != nil {
+		return format.Recipe{}, fmt.Errorf("read the catalog of recipes: %w", err)
+	}
+	r, err := format.Parse(file, text, rules)
+	if err != nil {
+		return r, fmt.Errorf("read the catalog of recipes: %w", err)
+	}
+	return r, nil
+}
+
+// Observer returns a reader of the lines in which a job reports that it starts from scratch instead of resuming, or
+// that it did nothing. It is nil if the recipe knows no such line.
+func (r Recipe) Observer() func(line string) (strategy.ObservedSetting, bool) {
+	if r.Resume.Lost == "" && r.Progress.Nothing == "" {
+		return nil
+	}
+	matcher := func(expression string) func(line string) bool {
+		if expression == "" {
+			return func(string) bool { return false }
+		}
+		return regexp.MustCompile(expression).MatchString // Parse has already compiled it
+	}
+	lost, nothing := matcher(r.Resume.Lost), matcher(r.Progress.Nothing)
+	return func(line string) (strategy.ObservedSetting, bool) {
+		seen := strategy.ObservedSetting{Fresh: lost(line), Nothing: nothing(line), Text: line}
+		return seen, seen.Fresh || seen.Nothing
+	}
+}

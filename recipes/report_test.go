@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +17,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/edit"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A report has the results of one run of the conformance test for a recipe.
@@ -60,29 +58,40 @@ func (r *report) remedies() []string {
 
 func (r *report) write(t *testing.T) {
 	t.Helper()
-	file := verifiedFile(r.name)
-	if len(r.remedies()) == 0 {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
+	all := reported(t)
+	delete(all, r.name)
+	if len(r.remedies()) > 0 {
+		var versions []string
+		for _, name := range slices.Sorted(maps.Keys(r.packages)) {
+			versions = append(versions, name+" "+r.packages[name])
 		}
-		return
-	}
-	var versions []string
-	for _, name := range slices.Sorted(maps.Keys(r.packages)) {
-		versions = append(versions, name+" "+r.packages[name])
+		v := recipes.Verified{Version: strings.Join(versions, ", "), Remedies: r.remedies(), Cases: r.cases}
+		all[r.name] = verifiedRecipe{Verified: v, Commands: r.digest}
 	}
 	var b strings.Builder
-	b.WriteString("# Written by make conformance.\n")
-	fmt.Fprintf(&b, "version = %q\n", strings.Join(versions, ", "))
-	fmt.Fprintf(&b, "cases = %d\n", r.cases)
-	fmt.Fprintf(&b, "rungs = [%s]\n", quotedList(r.remedies()))
-	fmt.Fprintf(&b, "commands = %q\n", r.digest)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
+	b.WriteString("# Written by make conformance: what it verified for each recipe. Do not edit it by hand.\n")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v := all[name]
+		fmt.Fprintf(&b, "\n[%s]\nversion = %q\ncases = %d\n", name, v.Version, v.Cases)
+		fmt.Fprintf(&b, "rungs = [%s]\ncommands = %q\n", quotedList(v.Remedies), v.Commands)
 	}
-	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(verifiedFile, []byte(b.String()), 0o644))
+}
+
+// A verifiedRecipe is the report of a recipe on disk.
+type verifiedRecipe struct {
+	recipes.Verified
+	Commands string // the digest of the commands that were compared
+}
+
+const verifiedFile = "verified.toml"
+
+// reported returns the reports on disk, by the names of the recipes.
+func reported(t *testing.T) map[string]verifiedRecipe {
+	t.Helper()
+	all := map[string]verifiedRecipe{}
+	decodeFile(t, verifiedFile, &all)
+	return all
 }
 
 func quotedList(words []string) string {
@@ -105,9 +114,7 @@ func digestOf(t *testing.T, name string) string {
 			asked = append(asked, s.plan, valuesOf(change.Argv), change.Env, valuesIn(change.Files), change.Siblings)
 		}
 		text, err := json.Marshal(asked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8])
@@ -142,16 +149,9 @@ func valuesOf(argv []string) []any {
 // TestVerifiedIsFresh: the results of a recipe were verified with the commands that it makes of
 // its scenes now, not with earlier ones.
 func TestVerifiedIsFresh(t *testing.T) {
-	files, err := filepath.Glob("catalog/verified/*.toml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		var v struct{ Commands string }
-		decodeFile(t, file, &v)
-		name := strings.TrimSuffix(filepath.Base(file), ".toml")
+	for name, v := range reported(t) {
 		if v.Commands != digestOf(t, name) {
-			t.Errorf("the recipe makes other commands than when %s was written: make conformance RECIPES=%s", file, name)
+			t.Errorf("the recipe %s makes other commands than when it was verified: make conformance RECIPES=%s", name, name)
 		}
 	}
 }
@@ -162,9 +162,7 @@ func TestTableIsFresh(t *testing.T) {
 		writeTable(t)
 	}
 	text, err := os.ReadFile("CONFORMANCE.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if string(text) != conformanceTable(t) {
 		t.Error("CONFORMANCE.md is not what the reports say: make conformance writes it, and go test ./recipes -update")
 	}
@@ -172,9 +170,7 @@ func TestTableIsFresh(t *testing.T) {
 
 func writeTable(t *testing.T) {
 	t.Helper()
-	if err := os.WriteFile("CONFORMANCE.md", []byte(conformanceTable(t)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile("CONFORMANCE.md", []byte(conformanceTable(t)), 0o644))
 }
 
 // conformanceTable prints every recipe with its verified results, or the reason why there are
@@ -182,35 +178,23 @@ func writeTable(t *testing.T) {
 func conformanceTable(t *testing.T) string {
 	t.Helper()
 	all, err := recipes.Catalog()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var b strings.Builder
 	b.WriteString("# Conformance\n\n" +
 		"`make conformance` gives the commands of the golden files, before and after their changes, to the frameworks' own parsers and\n" +
 		"configuration classes, and compares what they read with the plan. It writes this page. A remedy counts if all of its\n" +
 		"commands were read as planned.\n\n" +
 		"| recipe | with | commands | remedies verified |\n|---|---|---|---|\n")
+	reports, frameworks := reported(t), frameworks(t)
 	for _, r := range all {
-		v := reported(t, r.Name)
-		if v == nil {
-			fmt.Fprintf(&b, "| %s | – | 0 | none: %s |\n", r.Name, unverified(r.Name))
+		v, verified := reports[r.Name]
+		if !verified {
+			fmt.Fprintf(&b, "| %s | – | 0 | none: %s |\n", r.Name, cmp.Or(frameworks[r.Name].Unverified, "not tried yet"))
 			continue
 		}
 		fmt.Fprintf(&b, "| %s | %s | %d | %s |\n", r.Name, v.Version, v.Cases, strings.Join(v.Remedies, ", "))
 	}
 	return b.String()
-}
-
-// reported returns the report of a recipe on disk, nil if there is none.
-func reported(t *testing.T, name string) *recipes.Verified {
-	t.Helper()
-	var v recipes.Verified
-	if _, err := os.Stat(verifiedFile(name)); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	decodeFile(t, verifiedFile(name), &v)
-	return &v
 }
 
 // decodeFile reads a TOML file.
@@ -225,8 +209,10 @@ func decodeFile(t *testing.T, file string, into any) {
 	}
 }
 
-// unverified is the reason why nothing of a recipe is verified.
-func unverified(name string) string {
-	text, _ := os.ReadFile(filepath.Join("conformance", name, "UNVERIFIED"))
-	return cmp.Or(strings.TrimSpace(string(text)), "not tried yet")
+// frameworks returns what conformance/frameworks.toml says, by the names of the recipes.
+func frameworks(t *testing.T) map[string]struct{ Unverified string } {
+	t.Helper()
+	all := map[string]struct{ Unverified string }{}
+	decodeFile(t, "conformance/frameworks.toml", &all)
+	return all
 }

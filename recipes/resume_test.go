@@ -9,6 +9,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestResumeGlob(t *testing.T) {
@@ -113,13 +114,9 @@ func TestResumeFromTrainerState(t *testing.T) {
 	}
 	plan := strategy.Plan{strategy.MicroBatchSize: "4", strategy.GradientAccumulationSteps: "2"}
 	change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-120", attempt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := change
 	want.Argv = append(want.Argv[:len(want.Argv):len(want.Argv)], "--resume_from_checkpoint", attempt+"/checkpoint/checkpoint-120")
 	want.Files = map[string][]byte{"checkpoint/checkpoint-120/trainer_state.json": []byte(strings.Replace(state, "8", "4", 1))}
@@ -151,9 +148,7 @@ func TestResumeFromPlainCheckpoint(t *testing.T) {
 				cmd.Files["out/checkpoint-5/trainer_state.json"] = []byte(test.state)
 			}
 			plan, _, err := hf.Read(cmd, recipes.Topology{Ranks: 1})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			change, err := hf.ResumeFrom(strategy.Command{Argv: cmd.Argv}, cmd, plan, "out/checkpoint-5", attempt)
 			if err != nil || strings.Join(change.Argv, " ") != test.want || len(change.Files) > 0 {
 				t.Errorf("%v, %v, files %d; want %s", change.Argv, err, len(change.Files), test.want)
@@ -194,13 +189,9 @@ func TestResumeInFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			change, err := hf.Apply(cmd, plan, recipes.Topology{Ranks: 1}, attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			resumed, err := hf.ResumeFrom(change, cmd, plan, "out/checkpoint-5", attempt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			micro := "8"
 			if len(plan) > 0 {
 				micro = "4"
@@ -213,5 +204,100 @@ func TestResumeInFile(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// The Trainer's variables name the run and its folder. A tracker is left to the user if one of
+// its variables is set; the others are not.
+func TestTracked(t *testing.T) {
+	const wandb = "WANDB_RUN_ID=r1 WANDB_RESUME=allow"
+	for _, test := range []struct{ recipe, argv, env, want string }{
+		{"hf-trainer", "x.py --output_dir out", "", wandb + " TENSORBOARD_LOGGING_DIR=out/runs/r1"},
+		{"hf-trainer", "x.py", "HOME=/", wandb + " TENSORBOARD_LOGGING_DIR=trainer_output/runs/r1"},
+		{"hf-trainer", "x.py", "WANDB_RUN_ID=mine", "TENSORBOARD_LOGGING_DIR=trainer_output/runs/r1"},
+		{"hf-trainer", "x.py", "WANDB_RESUME=", "TENSORBOARD_LOGGING_DIR=trainer_output/runs/r1"},
+		{"hf-trainer", "x.py", "TENSORBOARD_LOGGING_DIR=tb", wandb},
+		{"trl", "x.py", "", wandb + " TENSORBOARD_LOGGING_DIR=trainer_output/runs/r1"},
+		{"lightning", "x.py fit", "", wandb},
+		{"torchtune", "x.py", "", ""},
+	} {
+		want := map[string]string{}
+		for _, word := range strings.Fields(test.want) {
+			name, value, _ := strings.Cut(word, "=")
+			want[name] = value
+		}
+		env := map[string]string{}
+		if name, value, set := strings.Cut(test.env, "="); set {
+			env[name] = value
+		}
+		got := catalogued(t, test.recipe).Tracked(recipes.Command{Argv: strings.Fields(test.argv), Env: env}, "r1")
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s, with %q (-want +got):\n%s", test.recipe, test.argv, test.env, diff)
+		}
+	}
+}
+
+// A variable without a value in the command is omitted; a job's own [resume] keeps the variables.
+func TestTrackedOfARecipe(t *testing.T) {
+	r := parsedRecipe(t, "[resume]\nenv = { A_DIR = \"{out}/{job}\", A_ID = \"{job}\" }\nvalues = { out = [{ arg = \"--out\" }] }\n")
+	own := parsedRecipe(t, "[resume]\nlatest = \"x-*\"\nargs = [\"--from\", \"{latest}\"]\n")
+	for _, recipe := range []recipes.Recipe{r, r.With(own)} {
+		cmd := recipes.Command{Argv: []string{"x.py", "--out", "o"}}
+		want := map[string]string{"A_DIR": "o/j", "A_ID": "j"}
+		if recipe.Resume.Own {
+			delete(want, "A_DIR") // with the values
+		}
+		if diff := cmp.Diff(want, recipe.Tracked(cmd, "j")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"A_ID": "j"}, recipe.Tracked(recipes.Command{Argv: []string{"x.py"}}, "j")); diff != "" {
+			t.Errorf("without --out (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestFamilies: the sets of a knob's values within which a checkpoint survives a change.
+func TestFamilies(t *testing.T) {
+	hf := catalogued(t, "hf-trainer")
+	for k, want := range map[strategy.Knob][][]strategy.Value{
+		strategy.Sharding:     {{"none"}, {"zero1", "zero2"}, {"zero3"}},
+		strategy.OffloadParam: {{"none", "cpu"}, {"nvme"}},
+		strategy.Optimizer:    nil,
+	} {
+		families, reason, fragile := hf.Families(k)
+		if diff := cmp.Diff(want, families); diff != "" || reason == "" || !fragile {
+			t.Errorf("%s (-want +got): %v %q\n%s", k, fragile, reason, diff)
+		}
+	}
+	for _, k := range []strategy.Knob{strategy.MicroBatchSize, strategy.Precision} {
+		if _, _, fragile := hf.Families(k); fragile {
+			t.Errorf("a checkpoint depends on %s", k)
+		}
+	}
+}
+
+func TestObserverReadsFreshStartsAndNothingToDo(t *testing.T) {
+	observe := catalogued(t, "open-clip").Observer()
+	for line, want := range map[string]strategy.ObservedSetting{
+		"No latest resume checkpoint found in logs/x.": {Fresh: true},
+		"Error. Experiment already exists. Use --name": {Nothing: true},
+	} {
+		want.Text = line
+		if got, ok := observe(line); !ok || got != want {
+			t.Errorf("%s: %+v, %v", line, got, ok)
+		}
+	}
+	if (recipes.Recipe{}).Observer() != nil {
+		t.Error("a recipe without such lines looks at every line")
+	}
+}
+
+// nanoGPT evaluates with the training's micro batch: a smaller one helps there.
+func TestEvaluationFollowsTheMicroBatch(t *testing.T) {
+	for name, want := range map[string]strategy.Knob{"nanogpt": strategy.MicroBatchSize, "nanogpt-ranks": strategy.MicroBatchSize, "detectron2": ""} {
+		knob := catalogued(t, name).Knobs[strategy.EvalBatchSize]
+		if knob.Absent == "" || knob.Follows != want {
+			t.Errorf("%s: the evaluation's batch follows %q, want %q", name, knob.Follows, want)
+		}
 	}
 }

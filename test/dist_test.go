@@ -9,7 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // machines are the architectures of the packages, as wheels spell them.
@@ -45,9 +46,7 @@ func TestDist(t *testing.T) {
 		}
 		inside := checkWheel(t, wheels[0], machine)
 		plain, err := os.ReadFile(filepath.Join(dist, "gpurun-linux-"+machine))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if !bytes.Equal(inside, plain) {
 			t.Errorf("the wheel for %s and the plain binary differ", machine)
 		}
@@ -67,18 +66,14 @@ func TestDist(t *testing.T) {
 // Lmod loads the environment module under the version of its name. Without Lmod, Lua parses the module.
 func TestDistModule(t *testing.T) {
 	text, err := os.ReadFile("../.ci/dist/module.lua")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gpurun", "1.2.3.lua")
 	text = bytes.Replace(text, []byte(`"/opt/apps/gpurun"`), []byte(strconv.Quote(dir)), 1)
-	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, text, 0o644)))
 	const lmod = "/usr/share/lmod/lmod/libexec/lmod"
 	if _, err := os.Stat(lmod); err == nil {
-		cmd := osexec.Command("sh", "-c", `eval "$("$0" bash load gpurun/1.2.3)"; echo "$PATH"; eval "$("$0" bash unload gpurun)"; echo "$PATH"`, lmod)
+		cmd := exec.Command("sh", "-c", `eval "$("$0" bash load gpurun/1.2.3)"; echo "$PATH"; eval "$("$0" bash unload gpurun)"; echo "$PATH"`, lmod)
 		cmd.Env = []string{"MODULEPATH=" + dir, "PATH=/usr/bin:/bin", "HOME=" + dir}
 		out, err := cmd.Output()
 		if want := dir + "/1.2.3/bin:/usr/bin:/bin\n/usr/bin:/bin\n"; err != nil || string(out) != want {
@@ -87,8 +82,8 @@ func TestDistModule(t *testing.T) {
 		return
 	}
 	for _, lua := range []string{"luac", "luac5.4", "luac5.3", "luac5.1"} {
-		if program, err := osexec.LookPath(lua); err == nil {
-			if out, err := osexec.Command(program, "-p", path).CombinedOutput(); err != nil {
+		if program, err := exec.LookPath(lua); err == nil {
+			if out, err := exec.Command(program, "-p", path).CombinedOutput(); err != nil {
 				t.Errorf("%v %s", err, out)
 			}
 			return
@@ -101,9 +96,7 @@ func TestDistModule(t *testing.T) {
 // built, and, with cgo, needs this machine's glibc.
 func TestDistChecksFindWhatIsWrong(t *testing.T) {
 	binary, err := os.ReadFile(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !ranks.HasNVML() {
 		t.Skip("without cgo there is no dynamic binary to look at")
 	}
@@ -129,24 +122,18 @@ func checkSums(t *testing.T, dist string) {
 	t.Helper()
 	var want strings.Builder
 	entries, err := os.ReadDir(dist)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range entries {
 		if e.Name() == "SHA256SUMS" {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dist, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		sum := sha256.Sum256(text)
 		fmt.Fprintf(&want, "%s  %s\n", hex.EncodeToString(sum[:]), e.Name())
 	}
 	got, err := os.ReadFile(filepath.Join(dist, "SHA256SUMS"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if diff := cmp.Diff(want.String(), string(got)); diff != "" {
 		t.Errorf("SHA256SUMS: -want +got\n%s", diff)
 	}
@@ -157,17 +144,13 @@ func checkSums(t *testing.T, dist string) {
 func runsAnywhere(t *testing.T, binary []byte, machine string) (wrong []string) {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(binary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if f.Machine != machines[machine].elf {
 		wrong = append(wrong, "it is for "+f.Machine.String())
 	}
 	wrong = append(wrong, builtAs(t, binary, machine)...)
 	needed, err := f.ImportedLibraries()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, library := range needed {
 		if !slices.Contains([]string{"libc.so.6", "libdl.so.2", "libpthread.so.0", "libresolv.so.2"}, library) {
 			wrong = append(wrong, "it needs "+library)
@@ -191,9 +174,7 @@ func runsAnywhere(t *testing.T, binary []byte, machine string) (wrong []string) 
 func builtAs(t *testing.T, binary []byte, machine string) (wrong []string) {
 	t.Helper()
 	info, err := buildinfo.Read(bytes.NewReader(binary))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	settings := map[string]string{}
 	for _, s := range info.Settings {
 		settings[s.Key] = s.Value
@@ -222,9 +203,7 @@ func newer(version string) bool {
 func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 	t.Helper()
 	symbols, err := f.DynamicSymbols()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	found := false
 	for _, s := range symbols {
 		found = found || s.Name == "nvmlInit_v2" && s.Section == elf.SHN_UNDEF
@@ -237,9 +216,7 @@ func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 	}
 	for tag, now := range map[elf.DynTag]uint64{elf.DT_FLAGS: uint64(elf.DF_BIND_NOW), elf.DT_FLAGS_1: uint64(elf.DF_1_NOW)} {
 		values, err := f.DynValue(tag)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if slices.ContainsFunc(values, func(v uint64) bool { return v&now != 0 }) {
 			wrong = append(wrong, "NVML's functions are looked up at the start")
 		}
@@ -254,9 +231,7 @@ func nvmlIsLazy(t *testing.T, f *elf.File) (wrong []string) {
 // with the image's C compiler.
 func TestContainerfileBuildsAsDistDoes(t *testing.T) {
 	text, err := os.ReadFile("../.ci/dist/Containerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !bytes.Contains(text, []byte("\n    python3 .ci/dist/dist.py binary /usr/bin/gpurun")) || bytes.Contains(text, []byte("go build")) {
 		t.Errorf("the Containerfile does not build with dist.py:\n%s", text)
 	}

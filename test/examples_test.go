@@ -5,7 +5,7 @@ import (
 	"io"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -39,7 +39,7 @@ var slurmFlags = []string{"job-name", "array", "begin", "partition", "nodes", "n
 // Each batch script is a shell script, and requests from Slurm what gpurun needs, before its first command.
 func TestExamplesOfSlurm(t *testing.T) {
 	for name, text := range examples(t, "slurm/*.sbatch") {
-		cmd := osexec.Command("bash", "-n")
+		cmd := exec.Command("bash", "-n")
 		cmd.Stdin = strings.NewReader(text)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -77,7 +77,7 @@ func TestExamplesOfSlurmStartAgain(t *testing.T) {
 				"srun": fmt.Sprintf("#!/bin/sh\nexit %d\n", code), "scontrol": "#!/bin/sh\necho $* >>said\n", "scancel": "#!/bin/sh\necho scancel $* >>said\n",
 				"sbatch": "#!/bin/sh\necho 78\n",
 			})
-			cmd := osexec.Command("bash", "-c", text)
+			cmd := exec.Command("bash", "-c", text)
 			cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "SLURM_JOB_ID=76", "SLURM_ARRAY_JOB_ID=75", "SLURM_ARRAY_TASK_ID=3"}
 			out, _ := cmd.CombinedOutput()
 			want := map[bool]string{true: "requeue 76\n"}[again]

@@ -9,7 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A kubernetes is a real API server with the controllers of jobs and cron jobs, and no node.
@@ -38,7 +40,7 @@ func newKubernetes(t *testing.T, controllers ...string) *kubernetes {
 	}
 	bin, dir := filepath.Dir(server), t.TempDir()
 	key, tokens := filepath.Join(dir, "key"), filepath.Join(dir, "tokens")
-	if out, err := osexec.Command("openssl", "genrsa", "-out", key, "2048").CombinedOutput(); err != nil {
+	if out, err := exec.Command("openssl", "genrsa", "-out", key, "2048").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	put(t, tokens, "lab,lab,1,system:masters\n")
@@ -167,11 +169,11 @@ type kubelet struct {
 	n       unwatched
 	begun   map[string]bool // by pod
 	codes   map[string]int
-	running map[string]*osexec.Cmd
+	running map[string]*exec.Cmd
 }
 
 func newKubelet(t *testing.T, c *kubernetes) *kubelet {
-	return &kubelet{c.of(t), newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*osexec.Cmd{}}
+	return &kubelet{c.of(t), newUnwatched(t), map[string]bool{}, map[string]int{}, map[string]*exec.Cmd{}}
 }
 
 // pair creates the launch of an example, with two nodes on this machine, that runs a script; empty for the one that loses
@@ -244,7 +246,7 @@ func (k *kubelet) runs(name string, pod any) {
 		}
 		words = append(words, w.(string))
 	}
-	cmd := osexec.Command("sh", append([]string{"-c", `exec "$@"`, "sh"}, words...)...)
+	cmd := exec.Command("sh", append([]string{"-c", `exec "$@"`, "sh"}, words...)...)
 	cmd.Dir = strings.ReplaceAll(at(container, "workingDir").(string), "/srv/gpt", k.n.dir)
 	cmd.Env = append(os.Environ(), "PATH="+k.n.path, "XDG_STATE_HOME="+k.n.dir, "CUDA_VISIBLE_DEVICES=", "KUBERNETES_SERVICE_HOST=10.96.0.1")
 	for name, value := range env {
@@ -260,7 +262,7 @@ func (k *kubelet) runs(name string, pod any) {
 	k.tells(name, "Running", object{"running": object{}})
 }
 
-func (k *kubelet) ended(name string, cmd *osexec.Cmd) {
+func (k *kubelet) ended(name string, cmd *exec.Cmd) {
 	cmd.Wait()
 	delete(k.running, name)
 	k.codes[name] = cmd.ProcessState.ExitCode()
@@ -303,9 +305,7 @@ func (k *kubelet) waits(path string, now func()) (condition object, codes []int)
 func written(t *testing.T) object {
 	t.Helper()
 	var cron object
-	if err := yaml.Unmarshal([]byte(nightly(t)["cronjob.yaml"]), &cron); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, yaml.Unmarshal([]byte(nightly(t)["cronjob.yaml"]), &cron))
 	return cron
 }
 

@@ -2,12 +2,13 @@ package test
 
 import (
 	"debug/elf"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -30,9 +31,7 @@ const (
 // TestBinaryIsSmall: what the kernel maps of the file is all that a stripped one has.
 func TestBinaryIsSmall(t *testing.T) {
 	f, err := elf.Open(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	var bytes uint64
 	for _, segment := range f.Progs {
@@ -59,7 +58,7 @@ func initialisations(t *testing.T, gpurun string) map[string]initialised {
 	t.Helper()
 	least := map[string]initialised{}
 	for range 5 {
-		cmd := osexec.Command(gpurun, "version")
+		cmd := exec.Command(gpurun, "version")
 		cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -103,18 +102,12 @@ const mostMemory = 20 << 10 // KiB of the supervisor, and as much of both guard 
 
 // TestProcessesAreSmall measures gpurun while a rank runs, with the pages that its processes share divided among them.
 func TestProcessesAreSmall(t *testing.T) {
-	cmd := osexec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "sh", "-c", "echo $PPID; read forever")
+	cmd := exec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "sh", "-c", "echo $PPID; read forever")
 	hold, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	var inner int
 	if _, err := fmt.Fscan(out, &inner); err != nil {
 		t.Fatal(err)
@@ -138,15 +131,11 @@ const mostFlooded = 64 << 10 // KiB of the largest process, while 8 ranks write 
 
 // TestFloodTakesLittleMemory measures gpurun while it copies the output of 8 ranks to the console and to files.
 func TestFloodTakesLittleMemory(t *testing.T) {
-	cmd := osexec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "--tee=3", "--nproc-per-node=8", "--no-python",
+	cmd := exec.CommandContext(t.Context(), build(t), "--run-dir", filepath.Join(t.TempDir(), "run"), "--tee=3", "--nproc-per-node=8", "--no-python",
 		"sh", "-c", "yes \"$(printf %099d 0)\" | head -c 16000000")
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	shown, failed := io.Copy(io.Discard, out)
 	if err := errors.Join(failed, cmd.Wait()); err != nil || shown == 0 {
 		t.Fatalf("%d bytes, %v", shown, err)
@@ -166,16 +155,14 @@ const (
 
 // TestLittleComesBeforeTheFirstRank: a rank waits for two guard processes, a few files and one write to the disk.
 func TestLittleComesBeforeTheFirstRank(t *testing.T) {
-	strace, err := osexec.LookPath("strace")
+	strace, err := exec.LookPath("strace")
 	if err != nil {
 		t.Skip("there is no strace")
 	}
 	python, dir := testenv.Python(t), t.TempDir()
 	script, trace := filepath.Join(dir, "train.py"), filepath.Join(dir, "trace")
-	if err := os.WriteFile(script, []byte("print('hello')\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := osexec.CommandContext(t.Context(), strace, "-f", "-qq", "-s", "4096", "-o", trace, "-e", "trace=execve,fsync,fdatasync,sync_file_range,openat,mkdirat,symlinkat",
+	testenv.Check(t, os.WriteFile(script, []byte("print('hello')\n"), 0o600))
+	cmd := exec.CommandContext(t.Context(), strace, "-f", "-qq", "-s", "4096", "-o", trace, "-e", "trace=execve,fsync,fdatasync,sync_file_range,openat,mkdirat,symlinkat",
 		build(t), "--run-dir", filepath.Join(dir, "run"), "--nproc-per-node=2", script)
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -185,9 +172,7 @@ func TestLittleComesBeforeTheFirstRank(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	text, err := os.ReadFile(trace)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	before, _, found := strings.Cut(string(text), `"-u", `+strconv.Quote(script))
 	at := strings.LastIndexByte(before, '\n')
 	if !found || at < 0 {
@@ -209,14 +194,10 @@ func TestLittleComesBeforeTheFirstRank(t *testing.T) {
 func parent(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	up, err := strconv.Atoi(fields[1])
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return up
 }
 
@@ -226,13 +207,63 @@ var pssLine = regexp.MustCompile(`(?m)^Pss: +(\d+) kB$`)
 func memory(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	m := pssLine.FindSubmatch(text)
 	if m == nil {
 		t.Fatalf("no Pss in\n%s", text)
 	}
 	kib, _ := strconv.Atoi(string(m[1]))
 	return kib
+}
+
+// benchRuns are two runs of make bench with other ratios, of which the first keeps its own.
+const benchRuns = `
+import sys
+sys.path.insert(0, "../.ci")
+import bench
+bench.KEPT, written = sys.argv[1:]
+for keep, speed, memory, noise in ((True, 10.0, 5.0, 2.0), (False, 7.0, 6.0, 1.9)):
+    bench.RATIOS = {"speed": [speed - 0.5, speed, speed + 0.5], "memory": [memory], "noise": [noise - 0.5, noise, noise + 0.5]}
+    bench.RATIOS["wide"] = [1.0, 2.0, 3.0] if keep else [1.5]
+    bench.RATIOS["wider"] = [2.0] if keep else [1.0, 1.5, 2.5]
+    if not keep:
+        bench.RATIOS["new"] = [1.0]
+    bench.report(written, keep)
+`
+
+// TestBenchNamesWhatGotWorse: by more than the spread, and nothing else; only a run that is asked to keeps its ratios.
+func TestBenchNamesWhatGotWorse(t *testing.T) {
+	kept, written := filepath.Join(t.TempDir(), "kept.json"), filepath.Join(t.TempDir(), "bench.json")
+	out, err := exec.Command("python3", "-B", "-c", benchRuns, kept, written).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "worse: ") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
+	const want = "worse: speed: 10.00 (9.50 to 10.50) kept, 7.00 (6.50 to 7.50) now"
+	if len(found) != 1 || found[0] != want {
+		t.Errorf("%q, want %q", found, want)
+	}
+	for path, speed := range map[string]float64{kept: 10, written: 7} {
+		text, err := os.ReadFile(path)
+		testenv.Check(t, err)
+		ratios := map[string]struct{ Ratio, Low, High float64 }{}
+		testenv.Check(t, json.Unmarshal(text, &ratios))
+		if ratios["speed"].Ratio != speed {
+			t.Errorf("%s has %v", filepath.Base(path), ratios)
+		}
+	}
+}
+
+// shared is a folder that the tests share.
+var shared string
+
+func TestMain(m *testing.M) {
+	tests := testenv.Isolate(m)
+	shared = tests.Folder
+	os.Exit(tests.Run())
 }

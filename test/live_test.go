@@ -3,7 +3,7 @@ package test
 import (
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -56,16 +56,16 @@ type pane struct {
 // openPane opens a pane, and starts a job in it whose trainer prints in a style.
 func openPane(t *testing.T, columns int, style string) *pane {
 	t.Helper()
-	if _, err := osexec.LookPath("tmux"); err != nil {
+	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Skip("no tmux here, whose terminal shows what people see")
 	}
 	interpreter := testenv.Python(t)
-	if err := osexec.Command(interpreter, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run(); err != nil {
+	if err := exec.Command(interpreter, "-c", "import importlib.util, sys; sys.exit(not importlib.util.find_spec('torch'))").Run(); err != nil {
 		t.Skipf("%s has no PyTorch", interpreter)
 	}
 	dir := home(t, map[string]string{"train.py": watchedTrainer, "train.toml": fmt.Sprintf(watchedJob, style)})
 	p := &pane{t: t, server: fmt.Sprintf("gpurun-%d-%d-%s", os.Getpid(), columns, style), dir: dir}
-	t.Cleanup(func() { _ = osexec.Command("tmux", "-L", p.server, "kill-server").Run() }) // it may have ended
+	t.Cleanup(func() { _ = exec.Command("tmux", "-L", p.server, "kill-server").Run() }) // it may have ended
 	p.tmux("-f", "/dev/null", "new-session", "-d", "-c", dir, "-x", strconv.Itoa(columns), "-y", "20", "env", "PS1=$ ", "LC_ALL=C.UTF-8", "PYTHON_EXEC="+interpreter, "sh")
 	p.tmux("pipe-pane", "cat >"+filepath.Join(dir, "bytes"))
 	p.tmux("send-keys", build(t)+" --run-dir run train.toml", "Enter")
@@ -74,7 +74,7 @@ func openPane(t *testing.T, columns int, style string) *pane {
 
 func (p *pane) tmux(args ...string) string {
 	p.t.Helper()
-	out, err := osexec.Command("tmux", append([]string{"-u", "-L", p.server}, args...)...).CombinedOutput()
+	out, err := exec.Command("tmux", append([]string{"-u", "-L", p.server}, args...)...).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("tmux %q: %v %s", args, err, out)
 	}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,9 +55,7 @@ scrape_configs:
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -66,14 +64,10 @@ func freeAddress(t *testing.T) string {
 func daemon(t *testing.T, name string, args ...string) {
 	t.Helper()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := osexec.Command(name, args...)
+	testenv.Check(t, err)
+	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill() // it may have ended
 		_ = cmd.Wait()         // killed
@@ -116,7 +110,7 @@ func trainsForReal(t *testing.T, text string) {
 	python := testenv.Torch(t)
 	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
 	nights{job: job}.edit(t, "train.toml", "[knobs]", fmt.Sprintf("[metrics]\ntextfile = %q\n[knobs]", filepath.Join(text, "gpurun-{job}-{run}.prom")))
-	cmd := osexec.Command(build(t), "train.toml")
+	cmd := exec.Command(build(t), "train.toml")
 	cmd.Dir, cmd.Env = job, append(os.Environ(), "PYTHON_EXEC="+python)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -133,9 +127,7 @@ func onDashboard(t *testing.T, prometheus string) {
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.dashboard.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := json.Unmarshal(page, &dashboard); err != nil || len(dashboard.Panels) < 10 {
 		t.Fatalf("%d panels, %v", len(dashboard.Panels), err)
 	}
@@ -165,21 +157,17 @@ func onDashboard(t *testing.T, prometheus string) {
 func TestPrometheusAndNodeExporter(t *testing.T) {
 	lab(t)
 	for _, name := range []string{"prometheus", "prometheus-node-exporter"} {
-		if _, err := osexec.LookPath(name); err != nil {
+		if _, err := exec.LookPath(name); err != nil {
 			t.Skipf("no %s here", name)
 		}
 	}
 	ours, exporter, prometheus := freeAddress(t), freeAddress(t), freeAddress(t)
 	rules, err := filepath.Abs(filepath.Join(testenv.Root(t), "examples", "prometheus", "gpurun.rules.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := home(t, map[string]string{"train.sh": scrapedTrainer, "train.toml": fmt.Sprintf(scrapedJob, ours), "prometheus.yml": fmt.Sprintf(scraper, rules, ours, exporter),
 		"second.toml": fmt.Sprintf("[job]\nprogram = [\"true\"]\n[metrics]\ntextfile = \"text/gpurun-{job}.prom\"\nlisten = %q\n", ours)})
 	text := filepath.Join(dir, "text")
-	if err := os.Mkdir(text, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(text, 0o755))
 	daemon(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.textfile", "--collector.textfile.directory="+text, "--web.listen-address="+exporter)
 	daemon(t, "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+prometheus)
 	query := func(expression string) {
@@ -189,13 +177,11 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 		}, func(answer string) bool { return strings.Contains(answer, `"job_name":`) })
 	}
 
-	run := osexec.Command(build(t), "train.toml")
+	run := exec.Command(build(t), "train.toml")
 	run.Dir = dir
 	var said strings.Builder
 	run.Stderr = &said
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, run.Start())
 	for _, source := range []string{"gpurun", "node"} {
 		query(fmt.Sprintf(`gpurun_attempts_total{job=%q} == 2 and on (run) gpurun_attempts_ended_total{job=%q, cause="cuda-oom"} == 1`, source, source))
 		query(fmt.Sprintf(`gpurun_training_step{job=%q, rank="1"} > 3 and on (run) gpurun_step_duration_seconds{job=%q} < 2`, source, source))
@@ -205,15 +191,13 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 		return strings.Count(answer, `"health":"ok"`) == 6
 	})
 
-	second := osexec.Command(build(t), "second.toml")
+	second := exec.Command(build(t), "second.toml")
 	second.Dir = dir
 	if out, err := second.CombinedOutput(); err != nil || !strings.Contains(string(out), "gpurun: warning: no metrics are served: listen tcp "+ours) {
 		t.Errorf("a port in use: %v\n%s", err, out)
 	}
 	query(`gpurun_run_outcome{job="node", job_name="second", outcome="trained"} == 1`) // from the same folder
-	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "go"), nil, 0o600))
 	if err := run.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, said.String())
 	}
@@ -230,12 +214,101 @@ func TestPrometheusAndNodeExporter(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal([]byte(asked(prometheus, "/api/v1/targets", nil)), &targets); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal([]byte(asked(prometheus, "/api/v1/targets", nil)), &targets))
 	for _, target := range targets.Data.ActiveTargets {
 		if target.Labels["job"] == "node" && target.LastError != "" {
 			t.Errorf("node_exporter: %s", target.LastError)
 		}
+	}
+}
+
+// trackedTrainer uses trackers as the frameworks' callbacks do, runs out of memory once, and continues from
+// step 2.
+const trackedTrainer = `
+import os, sys
+import mlflow, wandb as w
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+size = int(sys.argv[sys.argv.index("--bs") + 1])
+first = 1 if size == 8 else 3
+run = w.init(project="p")
+run.config.update({"bs": size}, allow_val_change=True)
+events = EventFileWriter(os.environ["TENSORBOARD_LOGGING_DIR"])
+with mlflow.start_run():
+    mlflow.log_params({"bs": size})
+    for step in range(first, first + 4):
+        run.log({"loss": 1 / step, "global_step": step})
+        mlflow.log_metrics({"loss": 1 / step}, step=step)
+        events.add_event(Event(step=step, wall_time=1000.0 * first + step, summary=Summary(value=[Summary.Value(tag="loss", simple_value=1 / step)])))
+events.close()
+run.finish()
+print("wandb's run", run.id)
+if size == 8:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+`
+
+// trackedAsked reads the records of MLflow and TensorBoard.
+const trackedAsked = `
+import glob, mlflow
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+mlflow.set_tracking_uri("sqlite:///mlflow.db")
+runs = mlflow.search_runs(filter_string="tags.` + "`gpurun.run`" + ` LIKE 'run-%'", output_format="list", search_all_experiments=True)
+print("mlflow", len(runs), len({r.data.tags["gpurun.run"] for r in runs}), sorted(r.data.params["bs"] for r in runs))
+board = EventMultiplexer().AddRunsFromDirectory("runs").Reload()
+print("tensorboard", [[e.step for e in board.Scalars(name, "loss")] for name in board.Runs()])
+`
+
+const trackedRecipe = `name = "mine"
+[resume]
+env = { WANDB_RUN_ID = "{job}", WANDB_RESUME = "allow", TENSORBOARD_LOGGING_DIR = "runs/{job}" }
+[knobs]
+micro_batch_size = { arg = "--bs" }
+gradient_accumulation_steps = { arg = "--accumulate", default = 1 }
+`
+
+const trackedJob = `[job]
+script = "train.py"
+args = ["--bs", "8"]
+recipe = "my.toml"
+env = { WANDB_MODE = "offline", WANDB_SILENT = "true", MLFLOW_TRACKING_URI = "sqlite:///mlflow.db" }
+[launch]
+nproc_per_node = 1
+[recovery]
+mode = "ladder"
+`
+
+// The real trackers show one training: W&B one run, TensorBoard one curve that goes back to the step where
+// the job resumed, MLflow runs with the same tag, whose parameters may differ. GPURUN_TEST_TRACKERS is an
+// interpreter with these packages.
+func TestTrackers(t *testing.T) {
+	lab(t)
+	interpreter := os.Getenv("GPURUN_TEST_TRACKERS")
+	if interpreter == "" {
+		interpreter = testenv.Python(t)
+	}
+	if out, err := exec.Command(interpreter, "-c", "import mlflow, wandb, tensorboard, sqlalchemy").CombinedOutput(); err != nil {
+		t.Skipf("%s lacks trackers: %s", interpreter, out)
+	}
+	dir := home(t, map[string]string{"train.py": trackedTrainer, "my.toml": trackedRecipe, "train.toml": trackedJob, "ask.py": trackedAsked})
+	run := exec.Command(build(t), "--run-dir", "run", "train.toml")
+	run.Dir, run.Env = dir, append(os.Environ(), "PYTHON_EXEC="+interpreter, "WANDB_DIR="+dir)
+	out, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	_, after, _ := strings.Cut(string(out), "wandb's run ")
+	name, _, _ := strings.Cut(after, "\n")
+	if offline, err := filepath.Glob(filepath.Join(dir, "wandb", "offline-run-*-"+name)); err != nil || len(offline) != 2 || !strings.HasPrefix(name, "run-") {
+		t.Errorf("W&B's run %q: %v %v\n%s", name, offline, err, out)
+	}
+	ask := exec.Command(interpreter, "ask.py")
+	ask.Dir = dir
+	answer, err := ask.CombinedOutput()
+	want := "mlflow 2 1 ['4', '8']\ntensorboard [[1, 2, 3, 4, 3, 4, 5, 6]]\n"
+	if err != nil || !strings.HasSuffix(string(answer), want) {
+		t.Errorf("%v\n%s\nwant %s", err, answer, fmt.Sprintf("%q", want))
 	}
 }

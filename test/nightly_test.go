@@ -3,7 +3,7 @@ package test
 import (
 	"errors"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -92,9 +92,7 @@ func newUnwatched(t *testing.T) unwatched {
 		"airflow.py": airflow,
 	})}
 	bin := home(t, stubs)
-	if err := os.Symlink(build(t), filepath.Join(bin, "gpurun")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink(build(t), filepath.Join(bin, "gpurun")))
 	n.path = bin + ":" + os.Getenv("PATH")
 	return n
 }
@@ -102,12 +100,12 @@ func newUnwatched(t *testing.T) unwatched {
 // runs executes a text, and returns its exit code.
 func (n unwatched) runs(t *testing.T, with []string, text string, env ...string) int {
 	t.Helper()
-	cmd := osexec.Command(with[0], append(with[1:], strings.ReplaceAll(text, "/srv/gpt", n.dir))...)
+	cmd := exec.Command(with[0], append(with[1:], strings.ReplaceAll(text, "/srv/gpt", n.dir))...)
 	cmd.Dir = n.dir
 	cmd.Env = append(os.Environ(), append(env, "PATH="+n.path, "XDG_STATE_HOME="+n.dir, "PYTHONPATH="+n.dir, "CUDA_VISIBLE_DEVICES=")...)
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
-	var exit *osexec.ExitError
+	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
@@ -202,7 +200,7 @@ func TestNightlyExitCodes(t *testing.T) {
 // The lines for cron, run by cron itself when the minute is full.
 func TestNightlyByCron(t *testing.T) {
 	lab(t)
-	if _, err := osexec.LookPath("cron"); err != nil {
+	if _, err := exec.LookPath("cron"); err != nil {
 		t.Skip("no cron here")
 	}
 	texts, n := nightly(t), newUnwatched(t)
@@ -213,11 +211,9 @@ func TestNightlyByCron(t *testing.T) {
 	// cron reads fixed folders: these processes have private ones.
 	script := `mount -t tmpfs none /etc/cron.d; mount -t tmpfs none /var/spool/cron; mkdir /var/spool/cron/crontabs; mount -t tmpfs none /run
 cat >/etc/cron.d/nightly; : >empty; mount --bind empty /etc/crontab; exec cron -f`
-	cmd := osexec.Command("unshare", "-m", "sh", "-ec", script)
+	cmd := exec.Command("unshare", "-m", "sh", "-ec", script)
 	cmd.Stdin, cmd.Dir = strings.NewReader(table), n.dir
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	for deadline := time.Now().Add(3 * time.Minute); time.Now().Before(deadline); time.Sleep(time.Second) {

@@ -169,9 +169,7 @@ func (c *campaign) unharmed(t *testing.T) {
 func forget(t *testing.T, dir string) {
 	t.Helper()
 	for rank := range 3 {
-		if err := os.RemoveAll(filepath.Join(dir, "rank"+strconv.Itoa(rank))); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.RemoveAll(filepath.Join(dir, "rank"+strconv.Itoa(rank))))
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -27,7 +27,7 @@ type crew struct {
 
 // A crewNode is one gpurun of a crew.
 type crewNode struct {
-	*osexec.Cmd
+	*exec.Cmd
 	said said
 	over chan struct{}
 }
@@ -66,14 +66,12 @@ func crewOf(t *testing.T, nodes int, dir string, env map[int][]string) *crew {
 	c := &crew{dir: dir}
 	t.Cleanup(func() { c.end(t) })
 	for k := range nodes {
-		n := &crewNode{Cmd: osexec.Command("sh", "-c", `exec "$0" --run-dir run "${FILE:-train.toml}"`, binary(t)), over: make(chan struct{})}
+		n := &crewNode{Cmd: exec.Command("sh", "-c", `exec "$0" --run-dir run "${FILE:-train.toml}"`, binary(t)), over: make(chan struct{})}
 		n.Dir, n.Stdout, n.Stderr = dir, &n.said, &n.said
 		n.Env = append(os.Environ(), crewMark+dir, "XDG_STATE_HOME="+filepath.Join(dir, "state"), "GPURUN_JOB_ID="+dir, "GPURUN_SECRET="+strings.Repeat("0123456789abcdef", 4),
 			"GPURUN_NNODES="+strconv.Itoa(nodes), "GPURUN_NODE_RANK="+strconv.Itoa(k), "GPURUN_HEAD=127.0.0.1")
 		n.Env = append(n.Env, env[k]...)
-		if err := n.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, n.Start())
 		c.nodes = append(c.nodes, n)
 		go func() {
 			_ = n.Wait() // its code is checked
@@ -157,7 +155,7 @@ func lossesOf(out string) []string {
 func TestNodes(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
-	if err := osexec.CommandContext(t.Context(), filepath.Join("..", ".ci", "slurm.sh"), "build").Run(); err == nil {
+	if err := exec.CommandContext(t.Context(), filepath.Join("..", ".ci", "slurm.sh"), "build").Run(); err == nil {
 		lab(t)
 	}
 	interpreter := []string{"PYTHON_EXEC=" + python}
@@ -237,13 +235,9 @@ func (c *crew) awaitSteps(t *testing.T) (pids []int) {
 		path := filepath.Join(c.dir, "rank"+strconv.Itoa(rank))
 		await(t, path, func() bool { _, err := os.Stat(path); return err == nil })
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -253,9 +247,7 @@ func (c *crew) awaitSteps(t *testing.T) (pids []int) {
 func rest(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"more", "rank0", "rank1", "rank2"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.RemoveAll(filepath.Join(dir, name)))
 	}
 }
 
@@ -283,9 +275,7 @@ func TestNodesKilled(t *testing.T) {
 		t.Parallel()
 		c := newCrew(t, nodesJob(t), nil)
 		c.awaitSteps(t)
-		if err := c.nodes[2].Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, c.nodes[2].Process.Kill())
 		c.exits(t, 75, 75, -1)
 		if v := c.verdict(t); v.Code != 75 || len(v.Attempts) != 2 || !strings.Contains(v.Reason, "node 2 (") || !strings.Contains(v.Reason, "was lost: its gpurun is gone") {
 			t.Errorf("%+v", v)
@@ -296,9 +286,7 @@ func TestNodesKilled(t *testing.T) {
 		t.Parallel()
 		c := newCrew(t, nodesJob(t), nil)
 		c.awaitSteps(t)
-		if err := c.nodes[0].Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, c.nodes[0].Process.Kill())
 		c.exits(t, -1, 75, 75)
 		for _, k := range []int{1, 2} {
 			c.says(t, k, `gpurun: error: node `+strconv.Itoa(k)+` \(.*\): the gpurun of node 0 is gone: the ranks of this node were ended`)
@@ -310,12 +298,8 @@ func TestNodesKilled(t *testing.T) {
 		c := newCrew(t, nodesJob(t), nil)
 		pids := c.awaitSteps(t)
 		rest(t, c.dir)
-		if err := os.WriteFile(filepath.Join(c.dir, "more"), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := syscall.Kill(pids[2], syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(c.dir, "more"), nil, 0o600))
+		testenv.Check(t, syscall.Kill(pids[2], syscall.SIGKILL))
 		c.exits(t, 1, 1, 1)
 		v := c.verdict(t)
 		if last := v.Attempts[len(v.Attempts)-1]; v.Outcome != strategy.Failed || len(v.Attempts) != 2 || last.Rank == nil || *last.Rank != 2 || last.ExitCode != 128+9 {
@@ -330,15 +314,11 @@ func TestNodesPaused(t *testing.T) {
 	c := newCrew(t, nodesJob(t), nil)
 	pids := c.awaitSteps(t)
 	head := c.nodes[0].Process
-	if err := head.Signal(syscall.SIGTSTP); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, head.Signal(syscall.SIGTSTP))
 	for _, pid := range append(pids, head.Pid) {
 		await(t, "a pause", func() bool { return paused(pid) })
 	}
-	if err := head.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, head.Signal(syscall.SIGCONT))
 	for _, pid := range append(pids, head.Pid) {
 		await(t, "the end of the pause", func() bool { return stateOf(pid) != "T" })
 	}
@@ -370,9 +350,7 @@ func TestNodesReportThatTheyWait(t *testing.T) {
 		away.nodes[0]: "gpurun: node 2 of 3: waiting for node 0 on 127.0.0.1, for 5m0s at most: ",
 	} {
 		await(t, want, func() bool { return strings.Contains(node.said.String(), want) })
-		if err := node.Process.Signal(syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, node.Process.Signal(syscall.SIGTERM))
 	}
 	c.exits(t, 143)
 	away.exits(t, 143)
@@ -388,13 +366,9 @@ func TestSecondSignalKillsAllNodes(t *testing.T) {
 		await(t, path, func() bool { _, err := os.Stat(path); return err == nil })
 	}
 	head := c.nodes[0]
-	if err := head.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, head.Process.Signal(syscall.SIGINT))
 	await(t, "a grace", func() bool { return strings.Contains(head.said.String(), "a second Ctrl-C kills them at once") })
-	if err := head.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, head.Process.Signal(syscall.SIGINT))
 	c.exits(t, 130, 130, 130)
 }
 

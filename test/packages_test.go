@@ -118,9 +118,7 @@ func printed(t *testing.T, words ...string) string {
 func checkTree(t *testing.T, dir, machine string, completions map[string]string, files ...string) {
 	t.Helper()
 	want, err := os.ReadFile(distFile(t, "gpurun-linux-"+machine))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := readIn(t, dir, "usr/bin/gpurun"); got != string(want) {
 		t.Error("its binary is not the plain one")
 	}
@@ -159,9 +157,7 @@ func checkTree(t *testing.T, dir, machine string, completions map[string]string,
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 }
 
 func readIn(t *testing.T, dir, name string) string {
@@ -197,9 +193,7 @@ func TestDistMaterials(t *testing.T) {
 	for machine := range machines {
 		name := distFile(t, "gpurun-linux-"+machine+".cdx.json")
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var bill struct {
 			SerialNumber string
 			Metadata     struct {
@@ -208,16 +202,12 @@ func TestDistMaterials(t *testing.T) {
 			}
 			Components []component
 		}
-		if err := json.Unmarshal(text, &bill); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal(text, &bill))
 		if bill.SerialNumber+bill.Metadata.Timestamp != "" || bytes.Contains(text, []byte(`"hashes": [{"alg": "MD5"`)) {
 			t.Errorf("%s differs from build to build", name)
 		}
 		info, err := buildinfo.ReadFile(strings.TrimSuffix(name, ".cdx.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		want, got := map[string]string{"std": strings.Replace(info.GoVersion, "go", "", 1)}, map[string]string{}
 		for _, m := range info.Deps {
 			want[m.Path] = m.Version
@@ -253,26 +243,18 @@ func checkCycloneDX(t *testing.T, text []byte) {
 		"http://cyclonedx.org/schema/jsf-0.82.schema.json": "jsf-0.82.schemax.json",
 	} {
 		schema, err := os.Open(filepath.Join(strings.TrimSpace(string(dir)), "schema", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		document, err := jsonschema.UnmarshalJSON(schema)
 		schema.Close()
 		if err == nil {
 			err = compiler.AddResource(id, document)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	schema, err := compiler.Compile("http://cyclonedx.org/schema/bom-1.6.schema.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	bill, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := schema.Validate(bill); err != nil {
 		t.Error(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const (
@@ -130,10 +131,8 @@ func modes() []string {
 // freshFlag is --fresh, or nothing for a gpurun that does not remember.
 func freshFlag(t *testing.T) []string {
 	t.Helper()
-	text, err := osexec.CommandContext(t.Context(), binary(t), "help", "run").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	text, err := exec.CommandContext(t.Context(), binary(t), "help", "run").Output()
+	testenv.Check(t, err)
 	if bytes.Contains(text, []byte("--fresh")) {
 		return []string{"--fresh"}
 	}
@@ -153,7 +152,7 @@ func warm(t *testing.T, python string, installed map[string]string, all []contes
 		}
 	}
 	begun := time.Now()
-	cmd := osexec.CommandContext(t.Context(), python, "-c", "import "+strings.Join(modules, ", ")+"\ntry:\n    from transformers import Trainer\nexcept ImportError:\n    pass")
+	cmd := exec.CommandContext(t.Context(), python, "-c", "import "+strings.Join(modules, ", ")+"\ntry:\n    from transformers import Trainer\nexcept ImportError:\n    pass")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("import %v: %v\n%s", modules, err, tail(text, 10))
 	}

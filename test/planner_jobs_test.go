@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -193,18 +193,14 @@ func (s setting) write(t *testing.T, dir string, old, value strategy.Value) {
 	t.Helper()
 	path := filepath.Join(dir, s.file)
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	place := regexp.MustCompile(s.behind+regexp.QuoteMeta(s.word(old))+`\b`).FindAllIndex(text, -1)
 	if len(place) != 1 {
 		t.Fatalf("%s is there %d times in %s, want once", s.behind+s.word(old), len(place), s.file)
 	}
 	at := place[0][1] - len(s.word(old))
 	changed := slices.Concat(text[:at], []byte(s.word(value)), text[place[0][1]:])
-	if err := os.WriteFile(path, changed, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(path, changed, 0o644))
 }
 
 func (s setting) word(value strategy.Value) string {
@@ -290,7 +286,7 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 	} else {
 		words = append(words, c.python, "train.py")
 	}
-	cmd := osexec.CommandContext(ctx, binary(t), words...)
+	cmd := exec.CommandContext(ctx, binary(t), words...)
 	cmd.Dir = c.dir
 	cmd.Env = slices.Concat(insideEnv(), []string{"PYTHON_EXEC=" + c.python, "XDG_STATE_HOME=" + c.state, "XDG_CONFIG_HOME=" + fastest(t), "CUDA_VISIBLE_DEVICES=" + c.visible}, c.env)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -317,9 +313,7 @@ func (c call) run(ctx context.Context, t *testing.T) (told, string, error) {
 func fastest(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "gpurun"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "gpurun"), 0o700))
 	if err := os.WriteFile(filepath.Join(dir, "gpurun", "config.toml"), []byte("[recovery]\nprefer = \"speed\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -331,9 +325,7 @@ func fastest(t *testing.T) string {
 func TestPlannerJobs(t *testing.T) {
 	python := testenv.Torch(t)
 	installed, err := interpreter.At(python, "", commandline.ParseEnviron(os.Environ())).Packages(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if strings.HasPrefix(installed["torch"], "1.") {
 		t.Skip("the jobs use what PyTorch has since 2.0")
 	}
@@ -380,9 +372,7 @@ func TestPlannerCandidates(t *testing.T) {
 		}
 	}
 	folders, err := fs.ReadDir(os.DirFS(filepath.Join("testdata", "planner")), ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, f := range folders {
 		if !used[f.Name()] {
 			t.Errorf("testdata/planner/%s is in no contest", f.Name())

@@ -2,10 +2,12 @@ package test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,19 +42,13 @@ func newPod(t *testing.T, files map[string]string) pod {
 	p := pod{t: t, spec: spec, container: at(spec, "containers", 0), claim: t.TempDir(), job: "7d1c"}
 	p.uid, p.group = p.number("runAsUser"), p.number("fsGroup")
 	gpt := filepath.Join(p.claim, "gpt")
-	if err := os.Mkdir(gpt, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(gpt, 0o700))
 	for name, text := range files {
 		put(t, filepath.Join(gpt, name), text)
 	}
 	for _, folder := range []string{p.claim, gpt} {
-		if err := os.Chown(folder, 0, p.group); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(folder, 0o775|fs.ModeSetgid); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chown(folder, 0, p.group))
+		testenv.Check(t, os.Chmod(folder, 0o775|fs.ModeSetgid))
 	}
 	return p
 }
@@ -92,7 +88,7 @@ exec chroot $root "$@"
 `
 
 // command is the container, with environment variables more than the manifest's. It must be started in a folder.
-func (p pod) command(env ...string) *osexec.Cmd {
+func (p pod) command(env ...string) *exec.Cmd {
 	p.t.Helper()
 	words := []string{"--mount", "--pid", "--fork", "sh", "-c", makeContainer, "sh", p.t.TempDir(), build(p.t)}
 	for _, m := range list(p.container, "volumeMounts") {
@@ -136,12 +132,12 @@ func (p pod) command(env ...string) *osexec.Cmd {
 	for _, w := range list(p.container, "command") {
 		words = append(words, strings.ReplaceAll(w.(string), "$(GPURUN_JOB_ID)", p.job))
 	}
-	return osexec.CommandContext(p.t.Context(), "unshare", words...)
+	return exec.CommandContext(p.t.Context(), "unshare", words...)
 }
 
 // kill ends all processes of a container, as they are in one namespace. unshare's --kill-child does not, where the user
 // changes.
-func kill(t *testing.T, container *osexec.Cmd) {
+func kill(t *testing.T, container *exec.Cmd) {
 	t.Helper()
 	if err := syscall.Kill(onlyChild(t, container.Process.Pid), syscall.SIGKILL); err != nil {
 		t.Error(err)
@@ -204,9 +200,7 @@ on = ["rescued", "trained"]
 	first := p.command()
 	var said bytes.Buffer
 	first.Stdout, first.Stderr = &said, &said
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, first.Start())
 	await(t, "step 3", func() bool { _, err := os.Stat(p.path("waits")); return err == nil || gone(first.Process.Pid) })
 	kill(t, first)
 	_ = first.Wait()
@@ -284,4 +278,191 @@ func TestRescueInAReadOnlyPod(t *testing.T) {
 			}
 		})
 	}
+}
+
+// webhook is a webhook of JobSet's controller, which sets defaults and checks objects.
+func webhook(name, path, group, resource, address, authority string, operations ...any) object {
+	return object{
+		"name": name, "admissionReviewVersions": []any{"v1"}, "sideEffects": "None", "failurePolicy": "Fail",
+		"clientConfig": object{"url": "https://" + address + path, "caBundle": authority},
+		"rules":        []any{object{"apiGroups": []any{group}, "apiVersions": []any{"*"}, "operations": operations, "resources": []any{resource}}},
+	}
+}
+
+// startJobSet starts JobSet's controller, jobset-controller in the folder of the API server, with its webhooks.
+func (c *kubernetes) startJobSet(config string) {
+	c.t.Helper()
+	program := filepath.Join(filepath.Dir(os.Getenv("GPURUN_KUBE_APISERVER")), "jobset-controller")
+	if _, err := os.Stat(program); err != nil {
+		c.t.Skipf("no controller of JobSet beside kube-apiserver: %v", err)
+	}
+	dir, address := c.t.TempDir(), freeAddress(c.t)
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if out, err := exec.Command("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=jobset", "-addext", "subjectAltName=IP:127.0.0.1",
+		"-keyout", filepath.Join(dir, "tls.key"), "-out", filepath.Join(dir, "tls.crt")).CombinedOutput(); err != nil {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "tls.crt"))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	settings := filepath.Join(dir, "controller.yaml")
+	put(c.t, settings, fmt.Sprintf(`{"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration", "leaderElection": {"leaderElect": false},
+"internalCertManagement": {"enable": false}, "webhook": {"host": "127.0.0.1", "port": %s, "certDir": %q}, "metrics": {"bindAddress": "0"}, "health": {"healthProbeBindAddress": "0"}}`, port, dir))
+	daemon(c.t, program, "--kubeconfig", config, "--config", settings)
+	authority, kind := base64.StdEncoding.EncodeToString(text), "jobset.x-k8s.io"
+	const api = "/apis/admissionregistration.k8s.io/v1/"
+	for path, o := range map[string]object{
+		"mutatingwebhookconfigurations": {"kind": "MutatingWebhookConfiguration", "webhooks": []any{
+			webhook("mjobset.kb.io", "/mutate-jobset-x-k8s-io-v1alpha2-jobset", kind, "jobsets", address, authority, "CREATE"),
+			webhook("mpod.kb.io", "/mutate--v1-pod", "", "pods", address, authority, "CREATE")}},
+		"validatingwebhookconfigurations": {"kind": "ValidatingWebhookConfiguration", "webhooks": []any{
+			webhook("vjobset.kb.io", "/validate-jobset-x-k8s-io-v1alpha2-jobset", kind, "jobsets", address, authority, "CREATE", "UPDATE"),
+			webhook("vpod.kb.io", "/validate--v1-pod", "", "pods", address, authority, "CREATE")}},
+	} {
+		o["apiVersion"], o["metadata"] = "admissionregistration.k8s.io/v1", object{"name": "jobset"}
+		if said, code := c.make(api+path, o); code != 201 {
+			c.t.Fatalf("%s: %d: %v", path, code, at(said, "message"))
+		}
+	}
+	c.await("JobSet's controller", func() bool {
+		connection, err := net.Dial("tcp", address)
+		if err == nil {
+			connection.Close()
+		}
+		return err == nil
+	})
+}
+
+// The JobSet of the example runs under its real controller: all pods are restarted if a GPU is lost, and resume the run.
+// If no plan fits, the JobSet fails at once.
+func TestJobSetOnKubernetes(t *testing.T) {
+	lab(t)
+	c := newKubernetes(t, "garbage-collector-controller")
+	if !c.makeCRDs() {
+		t.Skip("GPURUN_KUBE_CRDS names no folder of CRDs")
+	}
+	c.restrict()
+	c.await("the API of JobSet", func() bool { _, code, _ := c.ask("GET", jobSets, nil); return code == 200 })
+	c.startJobSet(c.config)
+	for name, test := range map[string]struct {
+		script, condition string
+		restarts          float64
+		codes             []int
+	}{
+		"75": {"", "Completed", 1, []int{0, 0, 75, 75}}, // the script that loses its GPU once
+		"12": {"echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 24.00 GiB of which 1.00 GiB is free.' >&2\nexit 1\n", "Failed", 0, []int{12, 12}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKubelet(t, c)
+			k.pair(test.script, "jobset.yaml", "train-node-0-0.train", jobSets)
+			condition, codes := k.waits(jobSets+"/train", nil)
+			standing, _, _ := k.ask("GET", jobSets+"/train", nil)
+			if restarts, _ := at(standing, "status", "restarts").(float64); condition["type"] != test.condition || !slices.Equal(codes, test.codes) || restarts != test.restarts {
+				t.Errorf("%v after %v and %v restarts", condition, codes, restarts)
+			}
+			runs, _ := filepath.Glob(filepath.Join(k.n.dir, ".gpurun", "*", "*", "verdict.json"))
+			if uid := at(standing, "metadata", "uid").(string); len(runs) != 1 || !strings.Contains(runs[0], uid) {
+				t.Errorf("the runs are %v, want that of %s", runs, uid)
+			}
+			k.ask("DELETE", jobSets+"/train", object{"propagationPolicy": "Background"})
+			k.await("the end of the JobSet", func() bool {
+				k.looks()
+				all, _, _ := k.ask("GET", pods, nil)
+				_, code, _ := k.ask("GET", jobSets+"/train", nil)
+				return code == 404 && len(list(all, "items")) == 0
+			})
+		})
+	}
+}
+
+// podman runs commands in containers with this machine's /usr.
+type podman struct {
+	image string
+	run   []string // podman run, with its options
+}
+
+// openPodman makes an image without files. Without a podman that runs here the test is skipped.
+func openPodman(t *testing.T) *podman {
+	t.Helper()
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir()) // podman does not take /dev/null for a folder
+	dir := t.TempDir()
+	for _, name := range []string{"dev", "etc", "job", "proc", "sys", "tmp", "usr", "var/tmp"} {
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
+	}
+	for _, name := range []string{"bin", "lib", "lib64"} {
+		testenv.Check(t, os.Symlink("usr/"+name, filepath.Join(dir, name)))
+	}
+	p := &podman{image: fmt.Sprintf("localhost/gpurun-test:%d", os.Getpid())}
+	if out, err := exec.Command("sh", "-c", `tar -C "$0" -c . | podman import - "$1"`, dir, p.image).CombinedOutput(); err != nil {
+		t.Skipf("no podman here: %v %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("podman", "rmi", "--force", p.image).Run() }) // no other test has it
+	reason := ""
+	for _, options := range [][]string{nil, {"--runtime", "runc"}} { // not every runtime runs within a container
+		p.run = slices.Concat([]string{"podman"}, options, []string{"run", "--rm", "--network", "host", "--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4096:4096", "-v", "/usr:/usr:ro"})
+		out, err := exec.Command(p.run[0], append(p.run[1:], p.image, "true")...).CombinedOutput()
+		if err == nil {
+			return p
+		}
+		reason = string(out)
+	}
+	t.Skipf("podman runs no container here: %s", reason)
+	return nil
+}
+
+// job returns a command in a job's folder with gpurun in a container.
+func (p *podman) job(t *testing.T, dir string, words ...string) *exec.Cmd {
+	t.Helper()
+	all := slices.Concat(p.run, []string{"-v", binary(t) + ":/gpurun:ro", "-v", dir + ":/job", "-w", "/job"}, words)
+	cmd := exec.Command(all[0], all[1:]...)
+	cmd.Env = append(os.Environ(), crewMark+dir)
+	return cmd
+}
+
+// TestPodman runs gpurun in containers of podman: a job is rescued, and podman stop ends one in time. In front of
+// podman gpurun is refused.
+func TestPodman(t *testing.T) {
+	lab(t)
+	p := openPodman(t)
+	t.Run("rescued", func(t *testing.T) {
+		dir := nodesJob(t)
+		rest(t, dir)
+		nights{job: dir}.edit(t, "train.sh", "[ $RANK = 2 ] || exec sleep 1000", "")
+		out, code := ended(t, p.job(t, dir, p.image, "/gpurun", "--run-dir", "run", "train.toml"))
+		if code != 0 {
+			t.Fatalf("code %d\n%s", code, out)
+		}
+		if v := readVerdict(t, filepath.Join(dir, "run")); len(v.Attempts) != 2 || v.Attempts[1].Plan[strategy.MicroBatchSize] != "4" {
+			t.Errorf("%+v\n%s", v, out)
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		dir := home(t, map[string]string{"train.sh": savesLate, "train.toml": nodesTOML})
+		name := "gpurun-" + filepath.Base(filepath.Dir(dir))
+		cmd := p.job(t, dir, "--name", name, "--stop-timeout", "30", p.image, "/gpurun", "--run-dir", "run", "train.toml")
+		testenv.Check(t, cmd.Start())
+		await(t, "steps", func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
+		if out, err := exec.Command("podman", "stop", name).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+		_ = cmd.Wait() // its code is checked
+		if v := readVerdict(t, filepath.Join(dir, "run")); cmd.ProcessState.ExitCode() != 143 || v.Code != 143 {
+			t.Errorf("code %d, %+v", cmd.ProcessState.ExitCode(), v)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "saved")); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("in front", func(t *testing.T) {
+		cmd := exec.Command(binary(t), append(slices.Clone(p.run), p.image, "sh", "train.sh")...)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if err == nil || cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), p.image+" gpurun sh train.sh\n") {
+			t.Errorf("%v\n%s", err, out)
+		}
+	})
 }

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -28,17 +28,15 @@ func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	job := copyOf(t, filepath.Join("..", "examples", "quickstart"))
 	before := contents(t, job)
-	cmd := osexec.Command("sh", "-c", binary(t)+strings.TrimPrefix(quickstartCommand(t), "gpurun"))
+	cmd := exec.Command("sh", "-c", binary(t)+strings.TrimPrefix(quickstartCommand(t), "gpurun"))
 	cmd.Dir, cmd.Env = job, append(os.Environ(), "PYTHON_EXEC="+python)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	version, err := osexec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	version, err := exec.Command(python, "-c", "import torch; print(torch.__version__)").Output()
+	testenv.Check(t, err)
 	if strings.HasPrefix(string(version), "1.13") { // others need more memory, and get another plan
 		checkREADME(t, out.String())
 	}
@@ -63,9 +61,7 @@ func TestQuickstartLosses(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
 	blocks, err := testenv.Blocks(testenv.Page(t, "examples/quickstart/README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return b.Lang == "console" })
 	command, shown, _ := strings.Cut(blocks[max(at, 0)].Text, "\n")
 	whole := "--micro-batch-size 8 --accumulation 1"
@@ -74,7 +70,7 @@ func TestQuickstartLosses(t *testing.T) {
 	}
 	for _, division := range []string{whole, "--micro-batch-size 4 --accumulation 2 --checkpointing full"} {
 		line := binary(t) + strings.TrimPrefix(strings.Replace(command, whole, division, 1), "$ gpurun")
-		cmd := osexec.Command("sh", "-c", line)
+		cmd := exec.Command("sh", "-c", line)
 		cmd.Dir, cmd.Env = copyOf(t, filepath.Join("..", "examples", "quickstart")), append(os.Environ(), "PYTHON_EXEC="+python, "CUDA_VISIBLE_DEVICES=")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -93,9 +89,7 @@ func quickstartCommand(t *testing.T) string {
 	const command, target = "gpurun train.toml", "make quickstart"
 	for _, page := range []string{"docs/quickstart.md", "examples/quickstart/README.md"} {
 		blocks, err := testenv.Blocks(testenv.Page(t, page))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, b := range blocks {
 			text := strings.TrimSpace(b.Text)
 			if by, _ := b.Mark("run by"); by == "TestQuickstart" && text != command && text != target {
@@ -103,7 +97,7 @@ func quickstartCommand(t *testing.T) string {
 			}
 		}
 	}
-	dry := osexec.Command("sh", "-c", target+" --dry-run")
+	dry := exec.Command("sh", "-c", target+" --dry-run")
 	dry.Dir = testenv.Root(t)
 	out, err := dry.CombinedOutput()
 	if err != nil || !strings.HasSuffix(strings.TrimSpace(string(out)), "PYTHON_EXEC=$python bin/gpurun examples/quickstart/train.toml") {
@@ -116,9 +110,7 @@ func quickstartCommand(t *testing.T) string {
 func checkREADME(t *testing.T, out string) {
 	t.Helper()
 	blocks, err := testenv.Blocks(testenv.Page(t, "README.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	command, shown, _ := strings.Cut(blocks[0].Text, "\n")
 	if command != "$ gpurun train.toml" {
 		t.Errorf("README.md begins with %q", command)
@@ -133,13 +125,9 @@ func checkREADME(t *testing.T, out string) {
 func checkVerdict(t *testing.T, run string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var v launcher.Verdict
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(text, &v))
 	if v.Outcome != strategy.Trained || v.Code != 0 || len(v.Attempts) < 2 {
 		t.Fatalf("outcome %s, code %d after %d attempts", v.Outcome, v.Code, len(v.Attempts))
 	}
@@ -182,9 +170,7 @@ func checkAllocatorsOwnWords(t *testing.T, run string) {
 	}
 	for _, log := range logs {
 		text, err := os.ReadFile(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if bytes.Contains(text, []byte("DefaultCPUAllocator: can't allocate memory: you tried to allocate")) {
 			return
 		}
@@ -211,16 +197,14 @@ func checkLoss(t *testing.T, out string) {
 func build(t *testing.T) string {
 	t.Helper()
 	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return path
 }
 
 // built is one gpurun for all tests, in the folder that TestMain removes.
 var built = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(shared, "bin", "gpurun")
-	if out, err := osexec.Command("go", "build", "-o", path, "../cmd/gpurun").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", path, "../cmd/gpurun").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	return path, nil
@@ -231,9 +215,7 @@ func copyOf(t *testing.T, from string) string {
 	t.Helper()
 	to := t.TempDir()
 	for name, text := range contents(t, from) {
-		if err := os.WriteFile(filepath.Join(to, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(to, name), []byte(text), 0o644))
 	}
 	return to
 }
@@ -241,18 +223,14 @@ func copyOf(t *testing.T, from string) string {
 func contents(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	files := map[string]string{}
 	for _, e := range entries {
 		if e.IsDir() || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		files[e.Name()] = string(text)
 	}
 	return files

@@ -12,7 +12,7 @@ import (
 	"io"
 	"math"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,6 +31,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A scene is a job as a user of a framework writes it, in testdata/rescue, whose
@@ -221,7 +222,7 @@ func rescueMachine(t *testing.T) (python string, installed map[string]string, de
 	if devices, err = nvml.Devices(); err != nil || len(devices) == 0 {
 		t.Skipf("needs an NVIDIA GPU: %v", err)
 	}
-	if python, err = osexec.LookPath(python); err != nil {
+	if python, err = exec.LookPath(python); err != nil {
 		t.Fatal(err)
 	}
 	if installed, err = interpreter.At(python, "", commandline.ParseEnviron(os.Environ())).Packages(t.Context()); err != nil {
@@ -304,23 +305,17 @@ func together(t *testing.T, python string, devices []ranks.Device, scenes []*sta
 // ballast holds two fifths of each GPU, less than gpurun counts as another job, until it is released.
 func ballast(t *testing.T, python string, devices []ranks.Device) (release func()) {
 	t.Helper()
-	cmd := osexec.Command(python, "-c", `
+	cmd := exec.Command(python, "-c", `
 import sys, torch
 held = [torch.empty(int(torch.cuda.mem_get_info(k)[1] * 0.4), dtype=torch.uint8, device=f"cuda:{k}") for k in range(torch.cuda.device_count())]
 print("held", flush=True)
 sys.stdin.read()`)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	release = sync.OnceFunc(func() { in.Close(); _ = cmd.Wait() })
 	t.Cleanup(release)
 	if _, err := io.ReadFull(out, make([]byte, len("held\n"))); err != nil {
@@ -335,7 +330,7 @@ func (st *staged) run(ctx context.Context) {
 	began := time.Now()
 	seen := sync.OnceFunc(func() { close(st.begun) })
 	defer seen()
-	cmd := osexec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), "--no-in-place", filepath.Join(st.job, st.scene.toml))
+	cmd := exec.CommandContext(ctx, st.binary, "--run-dir", filepath.Join(st.job, "run"), "--no-in-place", filepath.Join(st.job, st.scene.toml))
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+st.python, "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "TOKENIZERS_PARALLELISM=false")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
@@ -360,7 +355,7 @@ func (st *staged) runControl(ctx context.Context) ([]byte, error) {
 		argv = slices.Delete(argv, at, at+2)
 	}
 	argv = slices.DeleteFunc(argv, func(word string) bool { return strings.HasPrefix(word, option+"=") })
-	cmd := osexec.CommandContext(ctx, st.python, argv...)
+	cmd := exec.CommandContext(ctx, st.python, argv...)
 	cmd.Dir = st.control
 	cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "HF_HUB_OFFLINE=1", "CUDA_VISIBLE_DEVICES=0") // without DataParallel over the other GPUs
 	for name, value := range last.Command.Env {
@@ -434,9 +429,7 @@ func (st *staged) check(t *testing.T) {
 		}
 	}
 	losses, err := st.scene.losses(st.job, run, last.N)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	checkFalls(t, losses)
 	if st.scene.resumed != nil {
 		st.checkResumed(t, run, last.N, losses)
@@ -446,13 +439,9 @@ func (st *staged) check(t *testing.T) {
 func readVerdict(t *testing.T, run string) launcher.Verdict {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(run, "verdict.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var v launcher.Verdict
-	if err := json.Unmarshal(text, &v); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(text, &v))
 	return v
 }
 
@@ -572,9 +561,7 @@ func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve)
 	t.Helper()
 	r := st.scene.resumed
 	all, err := starts(run)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, s := range all[1:] {
 		named := slices.ContainsFunc(s.Command.Argv, func(word string) bool {
 			return strings.Contains(word, filepath.Base(r.checkpoint))
@@ -584,9 +571,7 @@ func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve)
 		}
 	}
 	own, err := r.own(st.job, run, last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if len(own) != r.left {
 		t.Errorf("the last attempt logged %d losses, want %d", len(own), r.left)
 	}
@@ -594,9 +579,7 @@ func (st *staged) checkResumed(t *testing.T, run string, last int, losses curve)
 		t.Fatalf("the control: %v", st.controlErr)
 	}
 	control, err := st.scene.losses(st.control, filepath.Join(st.control, "run"), 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	compare(t, losses, control)
 }
 
@@ -758,18 +741,12 @@ func timmScript() string {
 func colours(t *testing.T, job string) {
 	t.Helper()
 	script, err := os.ReadFile(timmScript())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(job, "train.py"), script, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.WriteFile(filepath.Join(job, "train.py"), script, 0o644))
 	for split, count := range map[string]int{"train": 128, "val": 16} {
 		for class, base := range []color.RGBA{{200, 60, 60, 255}, {60, 200, 60, 255}, {60, 60, 200, 255}, {180, 180, 60, 255}} {
 			dir := filepath.Join(job, "data", split, fmt.Sprintf("class-%d", class))
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.MkdirAll(dir, 0o755))
 			for n := range count {
 				writePNG(t, filepath.Join(dir, fmt.Sprintf("%d.png", n)), base, n)
 			}
@@ -785,12 +762,8 @@ func writePNG(t *testing.T, path string, base color.RGBA, n int) {
 		img.SetRGBA(i%48, i/48, color.RGBA{base.R + shade, base.G + shade, base.B + shade, 255})
 	}
 	var text bytes.Buffer
-	if err := png.Encode(&text, img); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, text.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, png.Encode(&text, img))
+	testenv.Check(t, os.WriteFile(path, text.Bytes(), 0o644))
 }
 
 // ownLines returns gpurun's own lines.

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A site has a configuration that root wrote, a folder of fits for a group, and a gpurun that looks there.
@@ -30,7 +32,7 @@ func newSite(t *testing.T) site {
 	s := site{dir: t.TempDir()}
 	s.gpurun = filepath.Join(s.dir, "gpurun")
 	link := "-X github.com/gpurun/gpurun/launcher/job.SiteConfig=" + filepath.Join(s.dir, "etc", "config.toml")
-	if out, err := osexec.Command("go", "build", "-ldflags", link, "-o", s.gpurun, "../cmd/gpurun").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-ldflags", link, "-o", s.gpurun, "../cmd/gpurun").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	fits := filepath.Join(s.dir, "fits")
@@ -38,18 +40,14 @@ func newSite(t *testing.T) site {
 		os.Chmod(s.dir, 0o755), os.Chmod(filepath.Dir(s.dir), 0o755), os.Mkdir(filepath.Join(s.dir, "etc"), 0o755),
 		os.Mkdir(fits, 0o700), os.Chown(fits, 0, siteGroup), os.Chmod(fits, 0o770|os.ModeSetgid|os.ModeSticky),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	return s
 }
 
 func (s site) configure(t *testing.T, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, "etc", "config.toml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(s.dir, "etc", "config.toml"), []byte(text), 0o644))
 }
 
 // run runs gpurun as a user, in that user's own copy of the job, and returns its output.
@@ -76,7 +74,7 @@ func (s site) run(t *testing.T, uid int, args ...string) (string, int) {
 			t.Error(err)
 		}
 	}
-	cmd := osexec.CommandContext(t.Context(), s.gpurun, args...)
+	cmd := exec.CommandContext(t.Context(), s.gpurun, args...)
 	var out bytes.Buffer
 	cmd.Dir, cmd.Stdout, cmd.Stderr = work, &out, &out
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "XDG_CONFIG_DIRS=" + os.DevNull, "CUDA_VISIBLE_DEVICES="}

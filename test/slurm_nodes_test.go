@@ -20,9 +20,7 @@ import (
 func openSlurm(t *testing.T, settings ...string) *slurm {
 	t.Helper()
 	program, err := filepath.Abs(filepath.Join("..", ".ci", "slurm.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir := t.TempDir()
 	s := &slurm{lab: program, env: append(os.Environ(), append(settings, "SLURM_RUN="+filepath.Join(dir, "slurm"), "SLURM_OWNER="+strconv.Itoa(os.Getpid()))...), here: filepath.Join(dir, "slurm", "share"), there: "/shared"}
 	out, err := s.do("up").CombinedOutput()
@@ -142,9 +140,7 @@ func documentedScripts(t *testing.T) map[string]string {
 	docs := contents(t, filepath.Join(testenv.Root(t), "docs"))
 	for _, page := range []string{"cluster.md", "schedulers.md"} {
 		blocks, err := testenv.Blocks(docs[page])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		at := slices.IndexFunc(blocks, func(b testenv.Block) bool { return strings.Contains(b.Text, "#SBATCH") })
 		scripts[page] = blocks[max(at, 0)].Text
 	}
@@ -192,9 +188,7 @@ func (s *slurm) nodesJob(t *testing.T, name string) *slurmJob {
 	t.Helper()
 	name = strings.ReplaceAll(name, " ", "-")
 	j := &slurmJob{slurm: s, name: name, here: filepath.Join(s.here, name), there: s.there + "/" + name}
-	if err := os.Mkdir(j.here, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(j.here, 0o777))
 	for file, text := range map[string]string{"train.sh": nodesTrainer, "oom": nodesOOM, "train.toml": nodesTOML, "more": "", "each.sh": `gpurun ${FILE:-train.toml}
 c=$?
 echo "ended with $c"
@@ -247,9 +241,7 @@ func (j *slurmJob) pid(t *testing.T, node int) int {
 
 func (j *slurmJob) kill(t *testing.T, pid int) {
 	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
 // One launch ends with a plan after node 2 ran out of memory. The other trains undisturbed with this plan.
@@ -451,9 +443,7 @@ func nodesNotice(t *testing.T, j *slurmJob) {
 func asVersion(t *testing.T, program, version string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	found := regexp.MustCompile(`\tgithub\.com/gpurun/gpurun\t([^\t\n]{7,})\t`).FindSubmatchIndex(text)
 	if found == nil {
 		t.Fatalf("%s does not say of which version it is", program)
@@ -464,9 +454,7 @@ func asVersion(t *testing.T, program, version string) []byte {
 
 // A node that runs another gpurun is refused, and named.
 func nodesOtherVersion(t *testing.T, j *slurmJob) {
-	if err := os.WriteFile(filepath.Join(j.here, "other"), asVersion(t, binary(t), "v0.99.9"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(j.here, "other"), asVersion(t, binary(t), "v0.99.9"), 0o755))
 	rest(t, j.here)
 	j.launch(t, "", `mkdir -p old; mv other old/gpurun; `+strings.Replace(onNodes, "sh each.sh", `sh -c '[ $SLURM_NODEID = 1 ] && PATH=$PWD/old:$PATH; . ./each.sh'`, 1))
 	j.await(t, `=== code 2\n`)

@@ -6,11 +6,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestSlurm runs gpurun as the batch jobs of a real Slurm. GPURUN_SLURM_LAB names a program that accesses a
@@ -23,13 +26,9 @@ func TestSlurm(t *testing.T) {
 		t.Skip("no Slurm: GPURUN_SLURM_LAB and GPURUN_SLURM_SHARE name none")
 	}
 	s := &slurm{lab: lab, here: filepath.Join(share, "gpurun-test")}
-	if err := os.RemoveAll(s.here); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.RemoveAll(s.here))
 	s.there = strings.TrimSpace(s.x(t, "pwd")) + "/gpurun-test"
-	if err := os.MkdirAll(s.here, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(s.here, 0o777))
 	build := exec.Command("go", "build", "-o", filepath.Join(s.here, "gpurun"), ".")
 	if ready := os.Getenv("GPURUN_SLURM_BINARY"); ready != "" {
 		build = exec.Command("cp", ready, filepath.Join(s.here, "gpurun"))
@@ -113,9 +112,7 @@ args = ["--resume", "{latest}"]
 func (s *slurm) job(t *testing.T, name string) *slurmJob {
 	t.Helper()
 	j := &slurmJob{slurm: s, name: name, here: filepath.Join(s.here, name), there: s.there + "/" + name}
-	if err := os.Mkdir(j.here, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(j.here, 0o777))
 	j.write(t, "train.sh", slurmTrainer)
 	j.write(t, "train.toml", fmt.Sprintf(slurmTOML, ""))
 	return j
@@ -123,9 +120,7 @@ func (s *slurm) job(t *testing.T, name string) *slurmJob {
 
 func (j *slurmJob) write(t *testing.T, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(j.here, name), []byte(text), 0o777); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(j.here, name), []byte(text), 0o777))
 }
 
 // submit submits a batch script, which requeues itself as in docs/schedulers.md.
@@ -324,4 +319,205 @@ func slurmLock(t *testing.T, j *slurmJob) {
 	j.await(t, `=== code 0`)
 	j.has(t, `=== start 1`, 1)
 	j.runs(t, 1)
+}
+
+// sweepTrainer is the train.py of the array in examples.
+const sweepTrainer = `import os, sys, time
+out, step = sys.argv[sys.argv.index("--out") + 1], 0
+os.makedirs(out, exist_ok=True)
+while step < 3 or os.path.exists("more"):
+    step += 1
+    time.sleep(0.1)
+    print("step", step, flush=True)
+    if step == 2:
+        open(out + "/rank0", "w").close()
+`
+
+// TestSlurmSeriesDocumented runs the documented scripts that make several jobs, an array and a chain of
+// nights. Preempted jobs continue and train, and a scancel is final.
+func TestSlurmSeriesDocumented(t *testing.T) {
+	lab(t)
+	s := openSlurm(t)
+	examples := contents(t, filepath.Join("..", "examples", "slurm"))
+	for _, how := range []string{"preempted", "cancelled"} {
+		series := map[string]*slurmJob{}
+		for name, script := range map[string]string{
+			"array":   strings.Replace(examples["array.sbatch"], "--array=1-6", "--array=1-2", 1),
+			"nightly": examples["nightly.sbatch"],
+		} {
+			j := s.nodesJob(t, name+" "+how)
+			j.write(t, "train.py", sweepTrainer)
+			j.documented(t, script)
+			series[name] = j
+		}
+		for name, j := range series {
+			for _, mark := range map[string][]string{"array": {"out/1/rank0", "out/2/rank0"}, "nightly": {"rank0"}}[name] {
+				await(t, "steps of "+j.name, func() bool { _, err := os.Stat(filepath.Join(j.here, mark)); return err == nil })
+			}
+		}
+		if how == "preempted" {
+			s.x(t, `sbatch --partition=urgent --nodes=3 --exclusive -o /dev/null --wrap "sleep 1"`)
+		}
+		for name, j := range series {
+			switch {
+			case how == "cancelled":
+				j.x(t, "scancel "+j.id)
+				await(t, "the end of "+j.name, func() bool { return j.ended(t) })
+				if states := fields(j.series(t), "JobState"); slices.ContainsFunc(states, func(state string) bool { return state != "CANCELLED" }) {
+					t.Errorf("%s: %q", j.name, states)
+				}
+			default:
+				// The elements were requeued; the second night has queued the third.
+				await(t, "what follows on "+j.name, func() bool {
+					all := j.series(t)
+					return strings.Contains(all, "Restarts=1") || strings.Count(all, "JobId=") >= 3 && name != "array"
+				})
+				rest(t, j.here)
+				await(t, "the end of "+j.name, func() bool { return j.ended(t) })
+			}
+			outcome, runs := strategy.Trained, map[string]int{"array": 2, "nightly": 1}[name]
+			if how == "cancelled" {
+				outcome = strategy.Stopped
+			}
+			if got := j.verdicts(t, outcome); len(got) != runs {
+				t.Errorf("%s: %d runs are %s, want %d\n%s", j.name, len(got), outcome, runs, j.series(t))
+			}
+		}
+	}
+}
+
+// series returns Slurm's report on a job, on its array's elements and on the jobs that it queued.
+func (j *slurmJob) series(t *testing.T) string {
+	t.Helper()
+	var own []string
+	for line := range strings.Lines(j.x(t, "scontrol --oneliner show job")) {
+		if strings.Contains(line, "StdOut="+j.there+"/out") || strings.Contains(line, "ArrayJobId="+j.id+" ") || strings.HasPrefix(line, "JobId="+j.id+" ") {
+			own = append(own, line)
+		}
+	}
+	return strings.Join(own, "")
+}
+
+// ended reports whether none of them runs or waits.
+func (j *slurmJob) ended(t *testing.T) bool {
+	t.Helper()
+	return !slices.ContainsFunc(fields(j.series(t), "JobState"), func(state string) bool {
+		return slices.Contains([]string{"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED"}, state)
+	})
+}
+
+// verdicts returns the verdicts of the job's runs with an outcome.
+func (j *slurmJob) verdicts(t *testing.T, outcome strategy.Outcome) (paths []string) {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(j.here, ".gpurun", "*", "*", "verdict.json"))
+	testenv.Check(t, err)
+	for _, path := range all {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), `"outcome": "`+string(outcome)+`"`) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// namedPython returns the interpreter that a variable names. Without it the test is skipped.
+func namedPython(t *testing.T, variable string) string {
+	t.Helper()
+	python := os.Getenv(variable)
+	if python == "" {
+		t.Skipf("%s names no interpreter", variable)
+	}
+	return python
+}
+
+// TestSlurmSubmitit submits the example for submitit. When the job's time ends, the ranks end with gpurun, submitit
+// requeues the job, and the run continues.
+func TestSlurmSubmitit(t *testing.T) {
+	lab(t)
+	python := namedPython(t, "GPURUN_TEST_SUBMITIT")
+	s := openSlurm(t)
+	j := s.nodesJob(t, "submitit")
+	script := contents(t, filepath.Join(testenv.Root(t), "examples", "slurm"))["submit.py"]
+	j.write(t, "submit.py", strings.NewReplacer("nodes=4", "nodes=3", "gpus_per_node=8", `mem="100MB"`).Replace(script))
+	j.write(t, "train.toml", strings.Replace(nodesTOML, "nproc_per_node = 1", "nproc_per_node = 1\nnotice_grace = \"1s\"", 1))
+	out := j.x(t, "cd "+j.there+"; export PATH=$PATH:"+s.there+" XDG_STATE_HOME="+j.there+"/state "+crewMark+j.here+"; "+python+" submit.py")
+	j.id = strings.TrimSpace(out)
+	t.Cleanup(func() {
+		_ = j.do("x", "scancel "+j.id).Run() // it has ended, or the test has
+		if t.Failed() {
+			t.Log(j.x(t, "cd "+j.there+"; tail -n 200 log/*_log.*"))
+		}
+	})
+	j.steps(t)
+	j.x(t, "scancel -s USR2 "+j.id)
+	await(t, "the requeue", func() bool { return j.field(t, "Restarts") == "1" })
+	rest(t, j.here)
+	await(t, "the end", func() bool { return j.field(t, "JobState") == "COMPLETED" })
+	v := j.verdict(t)
+	if v.Code != 0 || len(v.Attempts) != 3 || v.Attempts[1].Cause != "preempted" || v.Attempts[2].Plan[strategy.MicroBatchSize] != "4" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// lightningTrainer trains with Lightning, endlessly while the file "more" is there.
+const lightningTrainer = `import os, sys, time
+import torch
+import lightning as L
+from lightning.pytorch.plugins.environments import SLURMEnvironment
+
+
+class Model(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, i):
+        time.sleep(0.1)
+        if self.global_step == 2:
+            open(f"rank{self.global_rank}", "w").write(f"{os.getpid()}\n")
+        self.trainer.should_stop = self.global_step >= 3 and not os.path.exists("more")
+        print("step", self.global_step, flush=True)
+        return self.layer(batch[0]).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+data = torch.utils.data.TensorDataset(torch.randn(4000, 4))
+trainer = L.Trainer(accelerator="cpu", devices=1, num_nodes=3, strategy="ddp", max_epochs=100, default_root_dir="root", logger=False, enable_progress_bar=False,
+                    enable_checkpointing=False, plugins=[SLURMEnvironment()] if "slurm" in sys.argv else [])
+environment = type(trainer._accelerator_connector.cluster_environment).__name__
+print("environment", environment, "rank", trainer.global_rank, "of", trainer.world_size, flush=True)
+trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=4))
+print("trained to step", trainer.global_step, flush=True)
+`
+
+// TestSlurmLightning trains with Lightning on three nodes: with the environment that it chooses itself, torchrun's, and
+// with its plugin for Slurm, which saves and requeues the job after SIGUSR1. The run continues in both cases.
+func TestSlurmLightning(t *testing.T) {
+	lab(t)
+	python := namedPython(t, "GPURUN_TEST_LIGHTNING")
+	s := openSlurm(t)
+	for plugin, environment := range map[string]string{"none": "TorchElasticEnvironment", "slurm": "SLURMEnvironment"} {
+		t.Run(plugin, func(t *testing.T) {
+			j := s.nodesJob(t, "lightning "+plugin)
+			j.write(t, "train.py", lightningTrainer)
+			j.write(t, "train.toml", "[job]\nscript = \"train.py\"\nargs = [\""+plugin+"\"]\n[launch]\nnproc_per_node = 1\nnotice_grace = \"1s\"\n[progress]\nstep = 'step (\\d+)'\n")
+			j.prelude = "export PYTHON_EXEC=" + python + "\n"
+			j.launch(t, "--time=10", `trap "" USR1; srun --mpi=pmi2 -l sh -c 'trap "" USR1; . ./each.sh'`)
+			j.steps(t)
+			j.x(t, "scancel -s USR1 "+j.id)
+			await(t, "the requeue", func() bool { return j.field(t, "Restarts") == "1" })
+			rest(t, j.here)
+			j.await(t, `=== code 0`)
+			if v := j.verdict(t); v.Code != 0 || len(v.Attempts) != 2 {
+				t.Errorf("%+v", v)
+			}
+			log := j.x(t, "cd "+j.there+"; cat .gpurun/train/*/attempt-*/rank*/std*.log .gpurun/train/*/attempt-*/node-*/rank*/std*.log")
+			for _, rank := range []string{"0", "1", "2"} {
+				if n := len(regexp.MustCompile(`environment `+environment+` rank `+rank+` of 3\n`).FindAllString(log, -1)); n != 2 {
+					t.Errorf("%s: rank %s started %d times\n%s", environment, rank, n, log)
+				}
+			}
+		})
+	}
 }

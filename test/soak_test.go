@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -40,16 +40,12 @@ func TestSoak(t *testing.T) {
 		t.Skip("GPURUN_SOAK is not a number of attempts; make soak sets it")
 	}
 	dir := home(t, map[string]string{"train.sh": soakTrainer})
-	cmd := osexec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",
+	cmd := exec.Command(build(t), "--json", "--run-dir", "run", "--max-restarts", strconv.Itoa(attempts-1), "--shutdown-timeout", "5",
 		"--no-python", "--nproc-per-node", "2", "./train.sh")
 	cmd.Dir = dir
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	events := json.NewDecoder(bufio.NewReader(out))
 	chance := rand.New(rand.NewPCG(testenv.Of(t), 0))
 	var warm, last usage
@@ -60,9 +56,7 @@ func TestSoak(t *testing.T) {
 			Kind  string
 			Event struct{ N int }
 		}
-		if err := events.Decode(&e); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, events.Decode(&e))
 		if e.Kind != "started" {
 			continue
 		}
@@ -95,9 +89,7 @@ func TestSoak(t *testing.T) {
 	const mostJournal, mostReport = 4 << 10, 400_000
 	for name, most := range map[string]int64{"journal.jsonl": mostJournal * int64(attempts), "report.html": mostReport} {
 		info, err := os.Stat(filepath.Join(dir, "run", name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		t.Logf("%s: %d bytes, %d for each attempt", name, info.Size(), info.Size()/int64(attempts))
 		if info.Size() > most {
 			t.Errorf("%s has %d bytes after %d attempts, want at most %d", name, info.Size(), attempts, most)
@@ -123,13 +115,9 @@ func awaitRanks(t *testing.T, dir string, attempt int) (pids []int) {
 		path := filepath.Join(dir, fmt.Sprintf("rank%d.%d", rank, attempt))
 		await(t, path, func() bool { _, err := os.Stat(path); return err == nil })
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		pids = append(pids, pid)
 	}
 	return pids
@@ -165,9 +153,7 @@ func measure(t *testing.T, dir string, pid int) (u usage) {
 	t.Helper()
 	stacks := filepath.Join(dir, "run", "stacks.txt")
 	os.Remove(stacks)
-	if err := syscall.Kill(pid, syscall.SIGQUIT); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Kill(pid, syscall.SIGQUIT))
 	await(t, stacks, func() bool {
 		text, _ := os.ReadFile(stacks)
 		n, err := fmt.Sscanf(string(text), "%d goroutines", &u.goroutines)

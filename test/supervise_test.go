@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,9 +33,7 @@ func home(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	return dir
 }
@@ -46,7 +44,7 @@ func unshared(t *testing.T, flags ...string) []string {
 	if os.Geteuid() != 0 {
 		flags = append([]string{"--user", "--map-root-user"}, flags...)
 	}
-	if out, err := osexec.Command("unshare", append(flags, "true")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command("unshare", append(flags, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespaces here: %v %s", err, out)
 	}
 	return append([]string{"unshare"}, flags...)
@@ -64,18 +62,14 @@ echo $PPID >ready.new; mv ready.new ready
 while :; do sleep 0.1; done
 `})
 	words = append(words, build(t), "--run-dir", "run", "--no-python", "--nproc-per-node", "1", "./train.sh")
-	cmd := osexec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = dir
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	await(t, "the end of the orphan", func() bool { _, err := os.Stat(filepath.Join(dir, "ready")); return err == nil })
 	first := onlyChild(t, cmd.Process.Pid)
-	if err := syscall.Kill(first, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Kill(first, syscall.SIGTERM))
 	_ = cmd.Wait()
 	if code := cmd.ProcessState.ExitCode(); code != 143 {
 		t.Errorf("exit code %d\n%s", code, said.String())
@@ -88,9 +82,7 @@ while :; do sleep 0.1; done
 func onlyChild(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	child, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
 		t.Fatalf("children of %d: %q", pid, text)
@@ -117,7 +109,7 @@ exec "$0" --run-dir small/run --no-python --nproc-per-node 1 ./fill.sh "$1"
 	binary := build(t)
 	for name, want := range map[string]int{"keep": 74, "remove": 0} {
 		words := append(words, "sh", "-c", `. ./start.sh`, binary, name)
-		cmd := osexec.Command(words[0], words[1:]...)
+		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = dir
 		out, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code == 99 {
@@ -158,7 +150,7 @@ echo "second: $?"
 cat small/run/verdict.json
 `})
 	words = append(words, "sh", "-c", ". ./start.sh", build(t))
-	cmd := osexec.Command(words[0], words[1:]...)
+	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Dir = dir
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() == 99 {
@@ -182,17 +174,11 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { master.Close() })
-	if err := unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0))
 	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { slave.Close() })
 	resize(t, master, 40)
 	return master, slave
@@ -217,14 +203,12 @@ with open("start.new", "w") as f: f.write("%d %d %d" % (sys.stdout.isatty(), sys
 os.rename("start.new", "start")
 with open("typed", "w") as f: f.write(sys.stdin.readline())
 `})
-	cmd := osexec.Command(build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
+	cmd := exec.Command(build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+testenv.Python(t))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	content := func(name string) string { text, _ := os.ReadFile(filepath.Join(dir, name)); return string(text) }
 	await(t, "the rank", func() bool { return content("start") != "" })
 	if got := content("start"); got != "1 1 40" {
@@ -262,7 +246,7 @@ if job.poll() is None:
     sys.exit(9)
 sys.exit(job.returncode)
 `})
-	cmd := osexec.Command(testenv.Python(t), "shell.py", build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
+	cmd := exec.Command(testenv.Python(t), "shell.py", build(t), "--run-dir", "run", "--nproc-per-node", "1", "train.py")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PYTHON_EXEC="+testenv.Python(t))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave

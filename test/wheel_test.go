@@ -10,7 +10,7 @@ import (
 	"io"
 	"maps"
 	"os"
-	osexec "os/exec"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -46,9 +46,7 @@ func wheelIsSound(t *testing.T, path, machine string) (wrong []string, binary []
 		bad("its platforms are %s, not %s", m[2], want)
 	}
 	archive, err := zip.OpenReader(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer archive.Close()
 	files, record := map[string]string{}, ""
 	for _, f := range archive.File {
@@ -86,22 +84,18 @@ func wheelIsSound(t *testing.T, path, machine string) (wrong []string, binary []
 func unpacked(t *testing.T, f *zip.File) string {
 	t.Helper()
 	r, err := f.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer r.Close()
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return string(text)
 }
 
 // distPy runs the script that make dist runs.
 func distPy(t *testing.T, args ...string) (stdout string, err error) {
 	t.Helper()
-	out, err := osexec.Command(testenv.Python(t), append([]string{filepath.Join(testenv.Root(t), ".ci", "dist", "dist.py")}, args...)...).Output()
-	if exit := (*osexec.ExitError)(nil); errors.As(err, &exit) {
+	out, err := exec.Command(testenv.Python(t), append([]string{filepath.Join(testenv.Root(t), ".ci", "dist", "dist.py")}, args...)...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		err = fmt.Errorf("%w: %s", err, exit.Stderr)
 	}
 	return strings.TrimSpace(string(out)), err
@@ -127,11 +121,9 @@ func anyBinary(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"go.mod": "module any\n", "main.go": "package main\n\nfunc main() {}\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	cmd := osexec.Command("go", "build", "-o", "any", ".")
+	cmd := exec.Command("go", "build", "-o", "any", ".")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
@@ -156,9 +148,7 @@ func TestWheel(t *testing.T) {
 		}
 	}
 	changed := filepath.Join(t.TempDir(), filepath.Base(one))
-	if err := os.WriteFile(changed, []byte(changeMetadata(t, one)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(changed, []byte(changeMetadata(t, one)), 0o644))
 	if wrong, _ := wheelIsSound(t, changed, machine()); len(wrong) != 1 || !strings.HasPrefix(wrong[0], "RECORD: ") {
 		t.Errorf("with a file that was changed: %q", wrong)
 	}
@@ -177,9 +167,7 @@ func machine() string {
 func read(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return string(text)
 }
 
@@ -187,9 +175,7 @@ func read(t *testing.T, path string) string {
 func changeMetadata(t *testing.T, path string) string {
 	t.Helper()
 	archive, err := zip.OpenReader(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer archive.Close()
 	var out bytes.Buffer
 	changed := zip.NewWriter(&out)
@@ -204,13 +190,9 @@ func changeMetadata(t *testing.T, path string) string {
 		if err == nil {
 			_, err = io.WriteString(w, text)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
-	if err := changed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, changed.Close())
 	return out.String()
 }
 
@@ -233,9 +215,7 @@ func TestVersionsOfWheels(t *testing.T) {
 		spelt, want = append(spelt, v[0]), append(want, v[1])
 	}
 	got, err := distPy(t, append([]string{"version"}, spelt...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if diff := cmp.Diff(want, strings.Fields(got)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}

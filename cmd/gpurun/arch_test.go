@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 const module = "github.com/gpurun/gpurun/"
@@ -161,9 +163,7 @@ func TestEachPackageHasOneComment(t *testing.T) {
 		var with []string
 		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
 			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if f.Doc != nil {
 				with = append(with, name)
 			}
@@ -185,9 +185,7 @@ func TestPurePackagesHaveNoClock(t *testing.T) {
 		for _, name := range p.GoFiles {
 			set := token.NewFileSet()
 			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			for _, use := range clockCalls(f) {
 				t.Errorf("%s: %s", set.Position(use.Pos()), use.Sel.Name)
 			}
@@ -231,9 +229,7 @@ func TestExpressionsAreCompiledOnFirstUse(t *testing.T) {
 		var files []*ast.File
 		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles) {
 			f, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			files = append(files, f)
 			addConstants(f, constants)
 		}
@@ -345,16 +341,12 @@ func TestForbiddenImportsAreFound(t *testing.T) {
 // does not exist.
 func TestChecksCanFail(t *testing.T) {
 	f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\nimport clock \"time\"\nvar at = clock.Now()\n", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if len(clockCalls(f)) != 1 {
 		t.Error("clock.Now() was not found")
 	}
 	f, err = parser.ParseFile(token.NewFileSet(), "x.go", "package x\nvar a, b = []any{regexp.MustCompile(`a`)}, func() any { return regexp.MustCompile(`b`) }\n", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := expressionsOf(f, "regexp.MustCompile"); len(got) != 1 {
 		t.Errorf("%d expressions are compiled at the start, want one", len(got))
 	}

@@ -155,12 +155,8 @@ func programs(t *testing.T, words []string) string {
 
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
 // Every command line of gpurun's in a block of code on a page is one that gpurun accepts.

@@ -26,9 +26,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "recipes/README.md"}
 	docs, err := filepath.Glob(filepath.Join(testenv.Root(t), "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, name := range docs {
 		found = append(found, "docs/"+filepath.Base(name))
 	}
@@ -107,9 +105,7 @@ func allTests(t *testing.T) map[string][]string {
 	names := map[string][]string{}
 	for _, p := range packages(t) {
 		files, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, file := range files {
 			for _, name := range declared(t, file) {
 				if strings.HasPrefix(name, "Test") {
@@ -221,9 +217,7 @@ func TestTheWayOfALogLine(t *testing.T) {
 func declared(t *testing.T, file string) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var names []string
 	for _, d := range f.Decls {
 		switch d := d.(type) {
@@ -342,15 +336,11 @@ func TestGlossary(t *testing.T) {
 // The verbs are in README.md, each is tried by a script, and has --json.
 func TestVerbsAreDocumented(t *testing.T) {
 	scripts, err := filepath.Glob(filepath.Join("testdata", "script", "*.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var tried strings.Builder
 	for _, name := range scripts {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		tried.Write(text)
 	}
 	for _, verb := range newApp(stdio{}).Commands {
@@ -392,18 +382,14 @@ func TestCausesAreDocumented(t *testing.T) {
 // Every key that package job reads from a train.toml is in the manual.
 func TestKeysAreDocumented(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(testenv.Root(t), "launcher", "job", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	manual, seen := testenv.Page(t, "docs/config.md"), 0
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, m := range regexp.MustCompile(`\bt\.[a-zA-Z]+\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
 			seen++
 			if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(manual) {
@@ -467,9 +453,7 @@ func TestPlainWords(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if seen < 200 {
 		t.Errorf("only %d files were looked at", seen)
 	}
@@ -514,9 +498,7 @@ func TestMessagesHaveTheWordsOfUsers(t *testing.T) {
 				continue // it has the messages of others
 			}
 			texts, err := literalTexts(filepath.Join(p.Dir, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			for _, text := range texts {
 				if !strings.Contains(text, " ") {
 					continue

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/launcher/job"
 	"github.com/gpurun/gpurun/launcher/ranks"
@@ -37,15 +38,14 @@ func TestMain(m *testing.M) {
 // placeVariables are empty in the tests, which run as on a plain host without GPUs, whatever the machine is.
 var placeVariables = []string{"CUDA_VISIBLE_DEVICES", "PET_NNODES", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST", "VIRTUAL_ENV", "CONDA_PREFIX"}
 
-// TestScripts runs testdata/script: one promise a file. Trainers in it are small
+// TestScripts runs testdata/script: one promise a script. Trainers in it are small
 // shell programs, so that every way to fail can be had at will; that the promises
-// hold with PyTorch itself is shown by TestQuickstart.
+// hold with PyTorch itself is shown by TestQuickstart. A file has one script, or several
+// about one topic, each behind a line "-- script: NAME --", with its files.
 func TestScripts(t *testing.T) {
 	python := testenv.Python(t)
-	scripts, err := filepath.Glob(filepath.Join("testdata", "script", "*.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	update := os.Getenv("UPDATE") != ""
+	scripts := separateScripts(t, update)
 	saved := &savedOutput{}
 	t.Cleanup(func() {
 		saved.check(t, len(scripts))
@@ -54,10 +54,10 @@ func TestScripts(t *testing.T) {
 		}
 	})
 	testscript.Run(t, testscript.Params{
-		Dir:                 filepath.Join("testdata", "script"),
+		Files:               scripts,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		UpdateScripts:       os.Getenv("UPDATE") != "",
+		UpdateScripts:       update,
 		Setup: func(env *testscript.Env) error {
 			for _, name := range placeVariables {
 				env.Setenv(name, "")
@@ -83,6 +83,64 @@ func TestScripts(t *testing.T) {
 			"gone":    cmdGone,
 		},
 	})
+}
+
+// beforeScript marks the scripts in a file that has several.
+const beforeScript = "script: "
+
+// separateScripts writes each script into a file of a temporary folder, and lists these. With update, it joins them again
+// at the end of the test.
+func separateScripts(t *testing.T, update bool) (scripts []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("testdata", "script", "*.txtar"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	folder := t.TempDir()
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		testenv.Check(t, err)
+		if len(archive.Files) == 0 || !strings.HasPrefix(archive.Files[0].Name, beforeScript) {
+			scripts = append(scripts, file)
+			continue
+		}
+		var names []string
+		script := &txtar.Archive{}
+		write := func() {
+			if len(names) > 0 {
+				writeFile(t, names[len(names)-1], string(txtar.Format(script)))
+			}
+		}
+		for _, f := range archive.Files {
+			if name, begins := strings.CutPrefix(f.Name, beforeScript); begins {
+				write()
+				names = append(names, filepath.Join(folder, name+".txtar"))
+				script = &txtar.Archive{Comment: f.Data}
+				continue
+			}
+			script.Files = append(script.Files, f)
+		}
+		write()
+		scripts = append(scripts, names...)
+		if update {
+			t.Cleanup(func() { joinScripts(t, file, names) })
+		}
+	}
+	return scripts
+}
+
+// joinScripts writes scripts into one file.
+func joinScripts(t *testing.T, file string, scripts []string) {
+	var all strings.Builder
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		fmt.Fprintf(&all, "-- %s%s --\n%s", beforeScript, strings.TrimSuffix(filepath.Base(name), ".txtar"), text)
+	}
+	writeFile(t, file, all.String())
 }
 
 // exits CODE gpurun ARGS… runs gpurun and wants that exit code.

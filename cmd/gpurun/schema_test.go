@@ -20,6 +20,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/journal"
 	"github.com/gpurun/gpurun/launcher/manual"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 var schemaDir = flag.String("schemas", "", "write the schemas into this folder")
@@ -135,15 +136,11 @@ func TestEachVerbHasASchema(t *testing.T) {
 	for _, d := range documents.All {
 		names[d.Name()] = true
 		var text bytes.Buffer
-		if err := documents.Write(&text, d.Verb); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, documents.Write(&text, d.Verb))
 		if *schemaDir == "" {
 			continue
 		}
-		if err := os.WriteFile(filepath.Join(*schemaDir, d.Name()+".schema.json"), text.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(*schemaDir, d.Name()+".schema.json"), text.Bytes(), 0o644))
 	}
 	for _, c := range newApp(stdio{}).Commands {
 		if c.Name != "help" && !names[c.Name] {
@@ -190,17 +187,13 @@ func TestDurationsAreSeconds(t *testing.T) {
 		t.Error("nanoseconds have a schema")
 	}
 	var began bytes.Buffer
-	if err := documents.Write(&began, "run"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, documents.Write(&began, "run"))
 	var run struct {
 		Defs map[string]struct {
 			Properties map[string]map[string]any
 		} `json:"$defs"`
 	}
-	if err := json.Unmarshal(began.Bytes(), &run); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(began.Bytes(), &run))
 	if got := run.Defs["Policy"].Properties["restart_from_zero_seconds"]; !reflect.DeepEqual(got, map[string]any{"type": "number", "description": "seconds"}) {
 		t.Errorf("restart_from_zero_seconds is %v", got)
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // rootEntries are what may lie in the repository's root.
@@ -69,9 +71,7 @@ func TestRandomTestsHaveAFixedSeed(t *testing.T) {
 			}
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	found := 0
 	for dir, is := range random {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // When a job ends is what Slurm reports now, and what the environment has where it does
@@ -70,9 +72,7 @@ func answerWith(t *testing.T, answer string) {
 	t.Helper()
 	bin := t.TempDir()
 	script := "#!/bin/sh\n[ \"$*\" = '--oneliner show job 7' ] && echo '" + answer + "'\n"
-	if err := os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(bin, "scontrol"), []byte(script), 0o755))
 	t.Setenv("PATH", bin)
 }
 

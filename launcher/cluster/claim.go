@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -267,4 +268,84 @@ func (p Placement) reached(claims []claim) (_ Placement, err error) {
 	}
 	p.Evidence = p.evidence(p.By)
 	return p, nil
+}
+
+// Refuse returns an error with a hint where gpurun cannot work: several times on one node, each
+// running the whole job in the same folders; on only one of a job's nodes; or on a machine outside
+// the allocation.
+func (p Placement) Refuse() error {
+	switch {
+	case p.TasksPerNode > 1:
+		return p.refuseTasks()
+	case p.By != "":
+		return nil
+	case p.Kind == SlurmLogin:
+		return errext.Errorf(p.srun(), "this machine is not part of Slurm job %s", p.Job)
+	case p.Kind == SlurmBatch && p.Nodes > 1:
+		return errext.Errorf(p.srun(), "Slurm job %s has %d nodes, and gpurun was started on one of them", p.Job, p.Nodes)
+	}
+	return nil
+}
+
+// srun is the hint how to start gpurun on each of a job's nodes.
+func (p Placement) srun() string {
+	if p.Nodes == 1 {
+		return "put `srun -N1 -n1 --ntasks-per-node=1` before gpurun, so that it runs on the job's node"
+	}
+	return fmt.Sprintf("start one gpurun a node: srun --mpi=pmi2 --nodes=%d --ntasks-per-node=1 gpurun …", p.Nodes)
+}
+
+// refuseTasks refuses several gpuruns on a node: one starts all of the node's ranks.
+func (p Placement) refuseTasks() error {
+	switch p.Kind {
+	case SlurmStep:
+		return errext.Errorf("use --ntasks-per-node=1: gpurun starts a rank for each GPU by itself",
+			"Slurm step %s starts gpurun %d times on a node", jobStep(p), p.TasksPerNode)
+	case MPI:
+		return errext.Errorf(commandline.Mpirun, "mpirun starts gpurun %d times on a node, and gpurun starts a rank for each GPU by itself", p.TasksPerNode)
+	}
+	return errext.Errorf("start gpurun once, it starts a rank for each GPU by itself",
+		"gpurun is started %d times on a node (%s)", p.TasksPerNode, p.Evidence)
+}
+
+// gangID names the launch. The first that is set: the user's GPURUN_JOB_ID, the job of a scheduler
+// that has all of the nodes, the rendezvous id, and the names that operators give.
+func (v variables) gangID(p Placement, rendezvous string) string {
+	scheduled := p.Job
+	if nodes, _ := jobNodes(v); p.Slurm() && nodes < p.Nodes {
+		scheduled = "" // several jobs that make one launch share no job's name
+	}
+	return cmp.Or(v["GPURUN_JOB_ID"], scheduled, chosenID(rendezvous), chosenID(v["PET_RDZV_ID"]), v.operatorID(p))
+}
+
+// chosenID is a rendezvous id that a user chose: "none" is torchrun's word for no id.
+func chosenID(id string) string {
+	if id == "none" {
+		return ""
+	}
+	return id
+}
+
+// operatorID is the name that Kubernetes' operators give: the JobSet's, by the variables that its
+// manifests conventionally take from annotations, or that of the first pod, which contains the
+// name of the TrainJob or PyTorchJob.
+func (v variables) operatorID(p Placement) string {
+	switch {
+	case p.Kind != Kubernetes:
+		return ""
+	case v["JOBSET_NAME"] != "":
+		return cmp.Or(v["JOBSET_UID"], v["JOBSET_NAME"])
+	}
+	return v["PET_MASTER_ADDR"]
+}
+
+// restarts counts how often all nodes were started again. AWS Batch counts attempts, from 1.
+func (v variables) restarts() (int, error) {
+	for _, name := range []string{"GPURUN_RESTART", "SLURM_RESTART_COUNT", "JOBSET_RESTART_ATTEMPT"} {
+		if v[name] != "" {
+			return v.count(name, 0)
+		}
+	}
+	attempt, err := v.count("AWS_BATCH_JOB_ATTEMPT", 1)
+	return max(attempt-1, 0), err
 }

@@ -9,16 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // readVectors returns what Slurm makes of each list, nil names with ok false
 // where it reports an error.
 func readVectors(t testing.TB) (lists []string, want map[string][]string) {
 	text, err := os.ReadFile("testdata/hostlists.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want = map[string][]string{}
 	for line := range strings.Lines(string(text)) {
 		list, names, found := strings.Cut(strings.TrimSuffix(line, "\n"), "\t=>\t")

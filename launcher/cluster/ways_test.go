@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A way is a launch of several nodes: the command line and the variables in the
@@ -311,13 +312,9 @@ func TestNodesAgree(t *testing.T) {
 		}
 		env := rapid.SampledFrom([]func(int) []string{step, pet}).Draw(t, "way")
 		a, err := Detect(env(i))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := Detect(env(j))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if a.NodeRank != i || b.NodeRank != j || a.Nodes != n {
 			t.Fatalf("%+v and %+v", a, b)
 		}

@@ -2,9 +2,10 @@ package commandline
 
 import (
 	"fmt"
-	"github.com/gpurun/gpurun/launcher/lazy"
 	"slices"
 	"strings"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // An OptionGrammar defines how a program reads its command line.
@@ -135,12 +136,12 @@ func (p *parser) option(word string) (other bool, err error) {
 	}
 	if strings.HasPrefix(word, "--") {
 		name, value, attached := strings.Cut(word[2:], "=")
-		o, means, err := p.long(name)
+		o, err := p.long(name)
 		if err != nil {
 			return false, err
 		}
 		if o != nil {
-			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached}, means)
+			return false, p.take(Given{Option: o, Source: "--" + o.Name, Value: value, At: p.at, Attached: attached})
 		}
 	} else if p.short(word[1]) != nil {
 		return false, p.cluster(word[1:])
@@ -151,27 +152,26 @@ func (p *parser) option(word string) (other bool, err error) {
 	return false, p.unknown(word)
 }
 
-// long finds an option by its name or, if allowed, by a unique abbreviation. means is the value of a bare
-// option under that name.
-func (p *parser) long(name string) (found *Option, means string, err error) {
+// long finds an option by its name or, if allowed, by a unique abbreviation.
+func (p *parser) long(name string) (found *Option, err error) {
 	name = folded(name)
 	var fits []string
 	for i := range p.Options {
 		o := &p.Options[i]
-		for whole, value := range o.names {
+		for whole := range o.names {
 			if whole = folded(whole); whole == name {
-				return o, value, nil
+				return o, nil
 			}
 			if name != "" && p.Abbreviations && !o.Whole && strings.HasPrefix(whole, name) {
-				fits, found, means = append(fits, "--"+whole), o, value
+				fits, found = append(fits, "--"+whole), o
 			}
 		}
 	}
 	if len(fits) > 1 {
 		slices.Sort(fits)
-		return nil, "", &OptionProblem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
+		return nil, &OptionProblem{Fault: Ambiguous, At: p.at, Option: "--" + name, Options: fits}
 	}
-	return found, means, nil
+	return found, nil
 }
 
 // short finds an option by its letter.
@@ -199,7 +199,7 @@ func (p *parser) cluster(letters string) error {
 			rest = ""
 		}
 		p.at = at
-		if err := p.take(given, "1"); err != nil || rest == "" {
+		if err := p.take(given); err != nil || rest == "" {
 			return err
 		}
 		letters = rest
@@ -207,14 +207,14 @@ func (p *parser) cluster(letters string) error {
 }
 
 // take records an option, with the next word as its value if it needs one.
-func (p *parser) take(given Given, means string) error {
+func (p *parser) take(given Given) error {
 	p.at++
 	switch {
 	case given.Bare && given.Attached && given.Optional:
 	case given.Bare && given.Attached:
 		return &OptionProblem{Fault: HasValue, At: given.At, Option: given.Source}
 	case given.Bare:
-		given.Value = means
+		given.Value = "1"
 	case !given.Attached && (p.at == len(p.words) || optionLike(p.words[p.at])):
 		return &OptionProblem{Fault: NoValue, At: given.At, Option: given.Source}
 	case !given.Attached:
@@ -260,4 +260,163 @@ func (g *OptionGrammar) fromVariables(found []Given, env map[string]string) []Gi
 		}
 	}
 	return more
+}
+
+// An Option is one of a program's options.
+type Option struct {
+	// Name is the long name without the leading dashes. In it, an underscore is the same as a dash. It is
+	// empty for an option that has only a letter.
+	Name string
+	// Aliases are further long names.
+	Aliases []string
+	// Short is the option's letter, 0 for none.
+	Short byte
+	// Bare marks an option without a value. Its value is "1" if it is given.
+	Bare bool
+	// Optional marks a bare option that may have a value in the same word.
+	Optional bool
+	// Whole marks an option whose name must not be abbreviated.
+	Whole bool
+	// Last marks an option that ends the options, such as -m and -c.
+	Last bool
+	// Variable is the environment variable with the option's default, empty for none.
+	Variable string
+	Means    Meaning
+	// Hint is the hint of the error for a refused option.
+	Hint string
+	// Value is the placeholder for the value in a verb's help. About describes the option in one or more
+	// lines. Help does not list options without About.
+	Value, About string
+	// field returns where to store the value of an option: a *bool, a *string or a *Streams.
+	field func(*TorchrunCommand) any
+}
+
+// A Meaning is the meaning of an option to gpurun.
+type Meaning int
+
+// The meanings.
+const (
+	// Specific: only the launcher's own code reads it, if it matters.
+	Specific Meaning = iota
+	// Idle: gpurun ignores it without harm.
+	Idle
+	// Ranks: the number of ranks per node.
+	Ranks
+	// NodeCount: the number of nodes.
+	NodeCount
+	// AsModule and AsProgram: the first word of the rest is a module, or a program.
+	AsModule
+	AsProgram
+	// HandedOn: the launcher passes it on to the launcher that starts its module.
+	HandedOn
+	// Refused: gpurun cannot honour it.
+	Refused
+	// Help: it requests help, and nothing is started.
+	Help
+)
+
+// names yields all long names of an option.
+func (o *Option) names(yield func(name string) bool) {
+	if o.Name != "" && !yield(o.Name) {
+		return
+	}
+	for _, name := range o.Aliases {
+		if !yield(name) {
+			return
+		}
+	}
+}
+
+// String returns the option as a user writes it.
+func (o *Option) String() string {
+	if o.Name == "" {
+		return "-" + string(o.Short)
+	}
+	return "--" + o.Name
+}
+
+// folded returns a long name with dashes for underscores.
+func folded(name string) string { return strings.ReplaceAll(name, "_", "-") }
+
+// valued and bare make options from names alone, with and without a value.
+func valued(names ...string) []Option { return optionsOf(names, Option{}) }
+func bare(names ...string) []Option   { return optionsOf(names, Option{Bare: true}) }
+
+// meaning sets the meaning of options.
+func meaning(m Meaning, options []Option) []Option {
+	for i := range options {
+		options[i].Means = m
+	}
+	return options
+}
+
+// optionsOf makes an option like the given one for each name. A name of one character is a letter.
+func optionsOf(names []string, like Option) []Option {
+	all := make([]Option, len(names))
+	for i, name := range names {
+		all[i] = like
+		if len(name) == 1 {
+			all[i].Short = name[0]
+		} else {
+			all[i].Name = name
+		}
+	}
+	return all
+}
+
+// getopt returns the grammar of a program that uses getopt_long, given the names of its options without and
+// with a value.
+func getopt(without, with string) OptionGrammar {
+	return OptionGrammar{Options: append(bare(strings.Fields(without)...), valued(strings.Fields(with)...)...)}
+}
+
+// pythonGrammar is the interpreter's own command line (Modules/main.c).
+var pythonGrammar = OptionGrammar{Options: append(
+	bare("b", "B", "d", "E", "h", "i", "I", "O", "P", "q", "s", "S", "u", "v", "V", "x", "?", "help", "version", "help-env", "help-xoptions", "help-all"),
+	Option{Short: 'm', Last: true}, Option{Short: 'c', Last: true}, Option{Short: 'X'}, Option{Short: 'W'}, Option{Name: "check-hash-based-pycs"},
+)}
+
+// A Python is the command line of an interpreter.
+type Python struct {
+	// Kind is Module or Script. It is Program for a line of code, for standard input, and for an option such
+	// as --version.
+	Kind CommandKind
+	// Argv is the module or script with its arguments, empty for none.
+	Argv []string
+	// Plain: no option but -u is given.
+	Plain bool
+	// Clear: the other options change neither what is run nor where Python finds it.
+	Clear bool
+	// Options are the options as written, without -u and -m.
+	Options []string
+}
+
+// ReadPython reads an interpreter's command line, whose first word is the interpreter. The error is an
+// *OptionProblem.
+func ReadPython(words []string) (Python, error) {
+	read, err := pythonGrammar.Read(words[1:])
+	if err != nil {
+		return Python{}, err
+	}
+	p := Python{Kind: Script, Argv: read.Rest, Plain: true, Clear: true}
+	for _, g := range read.Given {
+		switch g.Short {
+		case 'u':
+		case 'm':
+			p.Kind, p.Argv = Module, append([]string{g.Value}, read.Rest...)
+		case 'c':
+			p.Kind, p.Plain = Program, false
+		default:
+			p.Plain = false
+			p.Clear = p.Clear && (g.Name != "" || strings.IndexByte("bBdOPqsvXW", g.Short) >= 0) && !strings.HasPrefix(g.Name, "help") && g.Name != "version"
+			p.Options = append(p.Options, g.String())
+			if !g.Bare {
+				p.Options = append(p.Options, g.Value)
+			}
+		}
+	}
+	if p.Kind == Script && len(p.Argv) > 0 && strings.HasPrefix(p.Argv[0], "-") {
+		p.Kind = Program
+	}
+	return p, nil
 }

@@ -27,7 +27,7 @@ func TestTableGrowsByData(t *testing.T) {
 			takes: takeFramework,
 			Grammar: OptionGrammar{Remainder: true, Options: []Option{
 				{Name: "workers", Aliases: []string{"procs"}, Short: 'w', Means: Ranks}, {Name: "as-module", Bare: true, Means: AsModule},
-				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true, Negated: true},
+				{Name: "hosts", Means: NodeCount}, {Name: "tpu", Bare: true, Means: Refused}, {Name: "color", Bare: true},
 			}},
 			Starts: Starts{Ranks: "SWARM_WORKERS", Nodes: "SWARM_HOSTS", Env: map[string]string{"SWARM": "1"}},
 		}),
@@ -36,11 +36,11 @@ func TestTableGrowsByData(t *testing.T) {
 		}),
 	}
 	for line, want := range map[string]Inner{
-		"swarm start --procs=2 --no-color train.py --workers 3": {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
-		"/opt/swarm-start -w4 --as-module pkg.train":            {RankStarter: RankStarter{Wrapper: "swarm-start"}, Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
-		"python -m swarm start train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":      {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
-		"swarm start --hosts 2 train.py":                        {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --procs=2 --color train.py --workers 3": {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "--workers", "3"}, Ranks: "2", Env: map[string]string{"SWARM": "1"}},
+		"/opt/swarm-start -w4 --as-module pkg.train":         {RankStarter: RankStarter{Wrapper: "swarm-start"}, Kind: Module, Argv: []string{"pkg.train"}, Ranks: "4", Env: map[string]string{"SWARM": "1"}},
+		"python -m swarm start train.py":                     {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"python3 -u -m swarm.cli --hosts 1 train.py -- -x":   {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py", "-x"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
+		"swarm start --hosts 2 train.py":                     {RankStarter: RankStarter{Wrapper: "swarm start"}, Kind: Script, Argv: []string{"train.py"}, Ranks: "7", Env: map[string]string{"SWARM": "1"}},
 	} {
 		inner, known, err := table.UnwrapLauncher(strings.Fields(line), Environ{"SWARM_WORKERS": "7"}, noFiles)
 		if inner.Nodes.Several() != strings.Contains(line, "--hosts 2") {
@@ -205,5 +205,128 @@ func TestInShell(t *testing.T) {
 		if got := Known.InShell(strings.Fields(line)); got != "" {
 			t.Errorf("InShell(%q) = %q", line, got)
 		}
+	}
+}
+
+// TestMisplaced: where gpurun belongs in the command lines that start commands
+// elsewhere. A bar marks the place; without one it is not certain.
+func TestMisplaced(t *testing.T) {
+	for _, line := range []string{
+		"srun -N2 | python train.py", "srun -N 2 --ntasks-per-node=1 --gres=gpu:8 -p gpu --time 2:00:00 | python -u train.py --lr 1", "srun --exclusive --pty -K1 -l | bash run.sh",
+		"srun --new-option=3 --mpi=pmix train", "srun --new-option=3 | ./train.sh", "srun -uN2 -K --kill-on-bad-exit=0 | torchrun a.py", "srun --new-option 3 | python train.py", "srun -N2 -- | a", "srun -N2",
+		"salloc -N1 --gpus 8 | python train.py",
+		"mpirun --map-by ppr:1:node | python train.py", "mpirun -n 4 --map-by ppr:1:node --bind-to none -H a:4,b:4 -x PATH -mca btl ^openib --mca pml ob1 | python train.py",
+		"/opt/bin/mpiexec --allow-run-as-root -map-by ppr:1:node -genv A 1 | uv run a -n", "mpirun --map-by ppr:1:node --unknown 3 a",
+		"ssh host | python train.py", "ssh -p 22 -i key -tt me@host | python train.py", "ssh host", "ssh host 'cd_x && python train.py'",
+		"docker run --gpus all --rm -it -v a:b -e A=1 --ipc=host image:tag | python train.py", "docker run image", "podman run --device nvidia.com/gpu=all image | torchrun train.py",
+		"docker --context x exec -it box | python train.py", "docker compose run --rm service | python train.py", "docker run --never-heard 1 image | train.py", "docker run image a",
+		"kubectl exec -it pod -c main -- | python train.py", "kubectl exec pod ls", "kubectl -n ns run x --image y -- | a",
+	} {
+		words := strings.Fields(strings.ReplaceAll(line, "'cd_x && python train.py'", "cd_x&&"))
+		if strings.Contains(line, "&&") {
+			words[len(words)-1] = "cd x && python train.py"
+		}
+		at := slices.Index(words, "|")
+		want := ""
+		if at >= 0 {
+			words = slices.Delete(words, at, at+1)
+			want = Quote(slices.Insert(slices.Clone(words), at, "gpurun", "--quiet"))
+		}
+		m, ok := Known.Misplaced(nil, words, []string{"gpurun", "--quiet"})
+		if !ok || m.Line != want || m.Where == "" {
+			t.Errorf("%s: %q, %v; want %q", line, m.Line, ok, want)
+		}
+	}
+	for _, line := range []string{"", "python srun", "docker build .", "docker ps", "kubectl get pods", "sshd", "uv run x"} {
+		if m, ok := Known.Misplaced(nil, strings.Fields(line), nil); ok {
+			t.Errorf("%s: %+v", line, m)
+		}
+	}
+	m, _ := Known.Misplaced([]string{"nohup"}, strings.Fields("srun -N2 python a"), []string{"gpurun"})
+	if m.Line != "nohup srun -N2 gpurun python a" {
+		t.Errorf("behind a wrapper: %s", m.Line)
+	}
+}
+
+func TestMisplacedBatch(t *testing.T) {
+	own := []string{"gpurun"}
+	for _, c := range []struct {
+		words        []string
+		line, script string
+	}{
+		{[]string{"sbatch", "-N2", "--time=1:00", "job.sh", "a"}, "", "job.sh"},
+		{[]string{"sbatch", "-N2", "--wrap", "python train.py"}, "sbatch -N2 --wrap 'gpurun python train.py'", ""},
+		{[]string{"sbatch", "--wrap=python train.py"}, "sbatch '--wrap=gpurun python train.py'", ""},
+		{[]string{"sbatch"}, "", ""},
+		{[]string{"qsub", "job.sh"}, "", "job.sh"},
+		{[]string{"qsub", "-l", "x", "job"}, "", ""},
+	} {
+		m, ok := Known.Misplaced(nil, c.words, own)
+		if !ok || m.Line != c.line || m.Script != c.script || !m.Batch {
+			t.Errorf("%q: %q, %q, %v; want %q, %q", c.words, m.Line, m.Script, ok, c.line, c.script)
+		}
+	}
+}
+
+// TestSeeThrough: the command behind wrappers, what of them stays, and with which
+// words the interpreter is queried. A bar is before the command.
+func TestSeeThrough(t *testing.T) {
+	for line, want := range map[string]struct {
+		words, inner, ask string
+		env, direct       string
+	}{
+		"python a.py":                                    {"", "python a.py", "", "", ""},
+		"nohup python a.py":                              {"nohup", "python a.py", "nohup", "", ""},
+		"time -p nice -n 5 python -m p":                  {"time -p nice -n 5", "python -m p", "time -p nice -n 5", "", ""},
+		"timeout -k 5 2h uv run --with x python a.py":    {"timeout -k 5 2h uv run --with x", "python a.py", "timeout -k 5 2h uv run --with x", "", ""},
+		"env A=1 numactl -N 0 env B=2 stdbuf -oL a":      {"numactl -N 0 stdbuf -oL", "a", "numactl -N 0 stdbuf -oL", "A=1 B=2", ""},
+		"env -u X A=1 python a.py":                       {"env -u X A=1", "python a.py", "env -u X A=1", "A=1", ""},
+		"uv run a.py --x 1":                              {"uv run", "a.py --x 1", "uv run", "", "direct"},
+		"uv run --extra cu a.py":                         {"uv run --extra cu", "a.py", "uv run --extra cu", "", "direct"},
+		"uv run -q -m pkg.train --x":                     {"uv run -q", "python -m pkg.train --x", "uv run -q", "", ""},
+		"uv run --module pkg.train":                      {"uv run", "python -m pkg.train", "uv run", "", ""},
+		"uv run --script tool --x":                       {"uv run --script", "tool --x", "uv run", "", "direct"},
+		"uv run https://x.y/a.py":                        {"uv run", "https://x.y/a.py", "uv run", "", ""},
+		"uv run torchrun --nproc-per-node 2 a.py":        {"uv run", "torchrun --nproc-per-node 2 a.py", "uv run", "", ""},
+		"uv run nohup a.py":                              {"uv run nohup", "a.py", "uv run nohup", "", ""},
+		"poetry run python a.py":                         {"poetry run", "python a.py", "poetry run", "", ""},
+		"conda run -n x --no-capture-output python a.py": {"conda run -n x --no-capture-output", "python a.py", "conda run -n x --no-capture-output", "", ""},
+		"pixi run -e gpu python a.py":                    {"pixi run -e gpu", "python a.py", "pixi run -e gpu", "", ""},
+		"pdm run a.py":                                   {"pdm run", "a.py", "pdm run", "", "direct"},
+		"apptainer exec --nv x.sif python a.py":          {"apptainer exec --nv x.sif", "python a.py", "apptainer exec --nv x.sif", "", ""},
+		"uv run --directory d python a.py":               {"", "uv run --directory d python a.py", "", "", ""},
+		"env -i python a.py":                             {"", "env -i python a.py", "", "", ""},
+		"nohup env -C d python a.py":                     {"nohup", "env -C d python a.py", "nohup", "", ""},
+		"sudo python a.py":                               {"", "sudo python a.py", "", "", ""},
+		"uv run --never-heard x a.py":                    {"", "uv run --never-heard x a.py", "", "", ""},
+		"uv pip install x":                               {"", "uv pip install x", "", "", ""},
+	} {
+		s := Known.SeeThrough(strings.Fields(line))
+		direct := ""
+		if s.Direct {
+			direct = "direct"
+		}
+		join := func(words []string) string { return strings.Join(words, " ") }
+		if join(s.Words) != want.words || join(s.Inner) != want.inner || join(s.Ask) != want.ask || direct != want.direct || join(s.Env.Words()) != want.env {
+			t.Errorf("%s: %q | %q, asked with %q, %v %s", line, s.Words, s.Inner, s.Ask, s.Env, direct)
+		}
+	}
+	for line, want := range map[string]string{
+		"conda run -n x python a.py":       "conda run: it holds the command's output back until the end, without --no-capture-output",
+		"conda run --live-stream python a": "",
+		"uv run --directory d python a.py": "--directory of uv run starts it in another directory, so gpurun does not read the command after it",
+		"sudo python a.py":                 "sudo takes variables of its environment away, so gpurun does not read the command after it: put gpurun between them",
+		"nohup python a.py":                "",
+	} {
+		s := Known.SeeThrough(strings.Fields(line))
+		if got := strings.Join(s.Warnings, "; "); got != want {
+			t.Errorf("%s: %q, want %q", line, got, want)
+		}
+	}
+	if s := Known.SeeThrough(strings.Fields("timeout 1 uv run a.py")); !s.Environment() || !s.Installs() {
+		t.Errorf("%+v", s)
+	}
+	if s := Known.SeeThrough(strings.Fields("timeout 1 nice a.py")); s.Environment() || s.Installs() {
+		t.Errorf("%+v", s)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // A CheckStatus is how a check ended.
@@ -70,8 +68,6 @@ const (
 var groups = []group{
 	{"job", "Job", []check{
 		{name: "train.toml", needs: jobNamed, examine: trainFile},
-		{name: "notify", needs: jobNamed, examine: notifications},
-		{name: "metrics", needs: jobNamed, examine: metricsWritable, lateFix: diskHangs},
 	}},
 	{"python", "Python", []check{
 		{name: "interpreter", examine: interpreter, lateFix: "run it by hand: its sitecustomize or its disk hangs"},
@@ -148,7 +144,6 @@ const (
 
 // run makes all checks at once, and returns their results in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
-	ctx = python.Guarded(ctx)
 	results := make([]Result, len(checks))
 	var running sync.WaitGroup
 	for i, c := range checks {

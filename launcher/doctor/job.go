@@ -3,16 +3,12 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher/cluster"
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
-	"github.com/gpurun/gpurun/launcher/python"
 )
 
 func jobNamed(p *patient) string {
@@ -35,51 +31,6 @@ func trainFile(_ context.Context, p *patient) Result {
 		return warn(more, "%s", strings.Join(warnings, "; "))
 	}
 	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks, "rank"), p.prepared.WhyRanks)
-}
-
-// notifications checks that the job's notifications have a receiver. It sends none.
-func notifications(_ context.Context, p *patient) Result {
-	switch n := p.job.Notify; {
-	case n.Missing != "":
-		return warn("set the variable, or write the file, or remove [notify]", "no notification is sent: %s", n.Missing)
-	case len(n.Command) > 0:
-		program, err := python.Finder{Dir: p.dir, Env: p.env}.InPath(n.Command[0])
-		if err != nil {
-			return warn("name a program that is there: notify.command", "no notification is sent: %v", err)
-		}
-		return found("by %s", program)
-	case n.URL == "":
-		return skip("the job's [notify] names no receiver")
-	}
-	return found("the receiver's URL is set; gpurun has posted nothing")
-}
-
-// metricsWritable checks that the metrics of the job's runs can be written and served.
-func metricsWritable(_ context.Context, p *patient) Result {
-	switch {
-	case p.job.Metrics.TextFile == "" && p.job.Metrics.Listen == "":
-		return skip("the job's [metrics] name no place")
-	case p.prepared == nil:
-		return skip("the job cannot be prepared")
-	}
-	m := p.prepared.MetricsOf("run")
-	if m.TextFile != "" {
-		folder := filepath.Dir(m.TextFile)
-		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-			return warn("make the folder, or name another one: metrics.textfile", "no metrics are written: %s is not a folder", folder)
-		}
-		if err := tryWriting(folder); err != nil {
-			return warn("let the job's user write there, or name another folder: metrics.textfile", "no metrics are written: %s: %v", folder, err)
-		}
-	}
-	if m.Listen != "" {
-		l, err := net.Listen("tcp", m.Listen)
-		if err != nil {
-			return warn("take another port, or 0 for any: metrics.listen", "no metrics are served: %v", err)
-		}
-		l.Close()
-	}
-	return found("the file can be written, the port is free")
 }
 
 // place reports the scheduler or launcher that started gpurun.

@@ -30,9 +30,7 @@ func pythonWith(t *testing.T, torch string) *python.Interpreter {
 		t.Skip("no python3 in PATH")
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "torch.py"), []byte(torch), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "torch.py"), []byte(torch), 0o644))
 	return python.At(path, dir, commandline.ParseEnviron(os.Environ()).With(commandline.Environ{"PYTHONPATH": dir, "PYTHONDONTWRITEBYTECODE": "1"}))
 }
 
@@ -127,9 +125,7 @@ func TestPreflightOnAGPU(t *testing.T) {
 	if err != nil {
 		t.Skipf("needs a GPU: %v", err)
 	}
-	if err := n.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, n.Close())
 	c := ranks.ConnectNVML()
 	defer c.Close()
 	env := commandline.ParseEnviron(os.Environ())

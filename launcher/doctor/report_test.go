@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gpurun/gpurun/launcher/mask"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 var shown = []Result{
@@ -71,14 +72,10 @@ func TestReportIsSafe(t *testing.T) {
 
 func TestStyle(t *testing.T) {
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0) // a terminal, as is its other end
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer screen.Close()
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer file.Close()
 	for _, c := range []struct {
 		out  *os.File

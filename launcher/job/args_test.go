@@ -3,6 +3,7 @@ package job
 import (
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // scripts makes a working directory with the files that a job may be started from.
@@ -19,9 +21,7 @@ func scripts(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range []string{"train.py", "run.sh", "-5"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, 0o755))
 	}
 	return dir
 }
@@ -111,9 +111,7 @@ func TestFromArgsFlags(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j, err := FromArgs(append(strings.Fields(c.args), "train.py"), c.env, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			want := defaults().Launch
 			want.NprocPerNode, want.Auto = "1", AutoDevices
 			c.want(&want)
@@ -130,9 +128,7 @@ func TestFromArgsFlags(t *testing.T) {
 func TestFromArgsJob(t *testing.T) {
 	dir := scripts(t)
 	j, err := FromArgs([]string{"--python", "venv/bin/python", "train.py"}, nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if j.Name != "train" || j.Workdir != dir || j.Path != "" || j.Recipe != "auto" || j.Env != nil {
 		t.Errorf("job: %+v", j)
 	}
@@ -260,5 +256,194 @@ func TestFromArgsHelp(t *testing.T) {
 	}
 	if _, err := FromArgs([]string{"train.py", "--help"}, nil, scripts(t)); err != nil {
 		t.Errorf("the script's own --help: %v", err)
+	}
+}
+
+// TestInnerCommand: a launcher that the hook knows is taken off; what the user
+// says in the job or before the command is stronger than what it would set.
+func TestInnerCommand(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"train.py":   "",
+		"train.toml": "[job]\ncommand = \"A=1 wrap --ranks 2 train.py --x\"\nenv = { B = \"2\" }\n",
+	} {
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	hook := func(w words) (commandline.Inner, bool, error) {
+		words := w.seen.Inner
+		if words[0] != "wrap" || w.env["A"] != "1" || w.env["B"] != "2" || w.dir != dir {
+			t.Errorf("asked about %q in %s with %v", words, w.dir, w.env)
+		}
+		return commandline.Inner{Kind: Script, Argv: words[3:], Env: map[string]string{"A": "x", "B": "x", "C": "x"}, Ranks: words[2]}, true, nil
+	}
+	j, err := Load(filepath.Join(dir, "train.toml"), hook)
+	testenv.Check(t, err)
+	if diff := cmp.Diff(map[string]string{"A": "1", "B": "2", "C": "x"}, j.Env); diff != "" {
+		t.Errorf("environment (-want +got):\n%s", diff)
+	}
+	if j.Kind != Script || strings.Join(j.Argv, " ") != "train.py --x" || j.Launch.NprocPerNode != "2" {
+		t.Errorf("%v %q with %s ranks", j.Kind, j.Argv, j.Launch.NprocPerNode)
+	}
+	failing := func(words) (commandline.Inner, bool, error) {
+		return commandline.Inner{}, true, errors.New("wrap cannot do that")
+	}
+	if _, err := Load(filepath.Join(dir, "train.toml"), failing); err == nil || !strings.Contains(err.Error(), "wrap cannot do that") {
+		t.Errorf("a launcher that cannot be taken off: %v", err)
+	}
+}
+
+func TestInterpreterOfTheCommandsTorchrun(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"other/bin/torchrun": "#!" + dir + "/other/bin/python3\n", "other/bin/python3": "", "train.toml": "[job]\ncommand = \"other/bin/torchrun -m pkg\"\n",
+	} {
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
+	}
+	j, err := Load(filepath.Join(dir, "train.toml"), nil)
+	testenv.Check(t, err)
+	path, _, err := j.interpreter(commandline.Environ{})
+	if want := filepath.Join(dir, "other/bin/python3"); err != nil || path != want {
+		t.Errorf("Find = %s, %v, want %s", path, err, want)
+	}
+}
+
+// The error of a missing interpreter is the user's to mend; a program needs none.
+func TestInterpreterOfAJob(t *testing.T) {
+	dir := t.TempDir()
+	for name, test := range map[string]struct {
+		job Job
+		env commandline.Environ
+	}{
+		"named by the job":           {Job{Kind: Script, Python: "none/python"}, nil},
+		"the job's own variables":    {Job{Kind: Script, Env: map[string]string{"PYTHON_EXEC": "none/python"}}, commandline.Environ{"PYTHON_EXEC": "/bin/sh"}},
+		"the variables of a machine": {Job{Kind: Module}, commandline.Environ{"PYTHON_EXEC": "none/python"}},
+	} {
+		test.job.Workdir = dir
+		path, _, err := test.job.interpreter(test.env)
+		if errext.Hint(err) == "" || !strings.Contains(err.Error(), filepath.Join(dir, "none/python")+" does not exist") {
+			t.Errorf("%s: %q, %v", name, path, err)
+		}
+	}
+	if path, why, err := (&Job{Kind: Program}).interpreter(nil); path != "" || why == "" || err != nil {
+		t.Errorf("a program: %q, %q, %v", path, why, err)
+	}
+}
+
+// Who wants another interpreter has to name it where the job's is named.
+func TestPythonBy(t *testing.T) {
+	dir, env := typedAt(t)
+	plain, line := filepath.Join(dir, "plain.toml"), filepath.Join(dir, "line.toml")
+	put(t, plain, "[job]\nscript = \"train.py\"\n")
+	put(t, line, "[job]\ncommand = \"python train.py\"\n")
+	for line, want := range map[string]string{
+		"python train.py": "command", "uv run python train.py": "command", "torchrun train.py": "--python", "train.py": "--python",
+		plain: "job.python", line: "job.command",
+	} {
+		if j, _, err := Open(t.Context(), strings.Fields(line), env, dir); err != nil || j.PythonBy() != want {
+			t.Errorf("%s: %v, %v, want %s", line, j, err, want)
+		}
+	}
+}
+
+// framework makes a folder of packages with torchtune's files in it, and its
+// launcher, which runs on its own interpreter.
+func framework(t *testing.T) (packages, tune, python string) {
+	t.Helper()
+	system, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("this machine has no python3")
+	}
+	packages = t.TempDir()
+	python = filepath.Join(packages, "python3")
+	tune = filepath.Join(packages, "bin", "tune")
+	for name, text := range map[string]string{
+		"recipes/full_finetune_distributed.py":  "import torchtune\n",
+		"recipes/configs/llama3_2/1B_full.yaml": "batch_size: 4\n",
+		"trl/accelerate_configs/zero3.yaml":     "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3}\n",
+		"bin/tune":                              "#!" + python + "\n",
+		"bin/trl":                               "#!" + python + "\n",
+		"python3":                               "#!/bin/sh\nexec " + system + " \"$@\"\n",
+	} {
+		path := filepath.Join(packages, name)
+		put(t, path, text)
+	}
+	return packages, tune, python
+}
+
+// unwrapped takes a framework's launcher off a command, in this process's environment.
+func unwrapped(t *testing.T, typed []string, env map[string]string, dir string) (commandline.Inner, bool, error) {
+	t.Helper()
+	return frameworkLaunchers(t.Context(), commandline.ParseEnviron(os.Environ()))(words{env: env, dir: dir, seen: commandline.Known.SeeThrough(typed)})
+}
+
+// TestUnwrapSite: a launcher's own files are found by its own interpreter, which
+// the ranks run on, too.
+func TestUnwrapSite(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, python := framework(t)
+	env := map[string]string{"PYTHONPATH": packages}
+	words := []string{tune, "run", "--nproc_per_node", "2", "full_finetune_distributed", "--config", "llama3_2/1B_full", "batch_size=2"}
+	inner, known, err := unwrapped(t, words, env, t.TempDir())
+	if err != nil || !known {
+		t.Fatalf("%v, %v", known, err)
+	}
+	want := commandline.Inner{
+		Kind: Script, Ranks: "2", Env: map[string]string{"PYTHON_EXEC": python}, RankStarter: commandline.RankStarter{Wrapper: "tune run", Alone: true},
+		Argv: []string{filepath.Join(packages, "recipes/full_finetune_distributed.py"), "--config", filepath.Join(packages, "recipes/configs/llama3_2/1B_full.yaml"), "batch_size=2"},
+	}
+	if diff := cmp.Diff(want, inner); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	// A file in the working directory is not the framework's.
+	words[6] = "llama3_2/8B_full"
+	_, _, err = unwrapped(t, words, env, packages)
+	if errext.Hint(err) == "" || !strings.Contains(err.Error(), "recipes/configs/llama3_2/8B_full.yaml") {
+		t.Errorf("a configuration that is not there: %v", err)
+	}
+	if _, _, err = unwrapped(t, words, nil, packages); err == nil {
+		t.Error("the recipe is found in the working directory")
+	}
+}
+
+// TestUnwrapPackagedConfiguration: a launcher's configuration that the framework
+// brings with it is read among the packages of the launcher's interpreter.
+func TestUnwrapPackagedConfiguration(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, _ := framework(t)
+	trl := filepath.Join(filepath.Dir(tune), "trl")
+	env := map[string]string{"PYTHONPATH": packages}
+	inner, known, err := unwrapped(t, []string{trl, "sft", "--accelerate_config", "zero3", "--output_dir", "o"}, env, t.TempDir())
+	if err != nil || !known || inner.Env["ACCELERATE_DEEPSPEED_ZERO_STAGE"] != "3" {
+		t.Errorf("%v, %v, %v", inner, known, err)
+	}
+	_, _, err = unwrapped(t, []string{trl, "sft", "--accelerate_config", "zero9"}, env, t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "trl/accelerate_configs/zero9.yaml is not among the packages") {
+		t.Errorf("a configuration that is not there: %v", err)
+	}
+}
+
+// TestUnwrapPython: the interpreter that the user names is stronger than the
+// launcher's, and a program gets none.
+func TestUnwrapPython(t *testing.T) {
+	t.Setenv("PYTHON_EXEC", "")
+	packages, tune, python := framework(t)
+	launcher := filepath.Join(filepath.Dir(tune), "deepspeed")
+	testenv.Check(t, os.Rename(tune, launcher))
+	for _, test := range []struct {
+		words []string
+		env   map[string]string
+		want  string
+	}{
+		{[]string{launcher, "train.py"}, nil, python},
+		{[]string{"bin/deepspeed", "train.py"}, nil, python},
+		{[]string{launcher, "train.py"}, map[string]string{"PYTHON_EXEC": "/opt/python"}, ""},
+		{[]string{launcher, "--no_python", "./train.sh"}, nil, ""},
+		{[]string{"python3", "-m", "deepspeed", "train.py"}, nil, ""},
+	} {
+		inner, known, err := unwrapped(t, test.words, test.env, packages)
+		if err != nil || !known || inner.Env["PYTHON_EXEC"] != test.want {
+			t.Errorf("%q: %q, %v, %v; want %q", test.words, inner.Env["PYTHON_EXEC"], known, err, test.want)
+		}
 	}
 }

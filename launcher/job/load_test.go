@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // fixtures returns a folder with the files that a train.toml may name, and in it the train.toml of a kind: those of
@@ -22,16 +23,12 @@ import (
 func fixtures(t testing.TB, kind string) (dir string, files []string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS("testdata")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.CopyFS(dir, os.DirFS("testdata")))
 	archive, err := txtar.ParseFile(filepath.Join("testdata", kind+".txtar"))
 	if err == nil {
 		err = txtar.Write(archive, dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if files, err = filepath.Glob(filepath.Join(dir, "*."+kind+".toml")); err != nil || len(files) < 10 {
 		t.Fatalf("fixtures %s: %q, %v", kind, files, err)
 	}
@@ -42,9 +39,7 @@ func fixtures(t testing.TB, kind string) (dir string, files []string) {
 func wants(t *testing.T, file string) []string {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var want []string
 	for _, line := range strings.Split(strings.TrimPrefix(string(text), "\uFEFF"), "\n") {
 		if rest, ok := strings.CutPrefix(strings.TrimSuffix(line, "\r"), "# want:"); ok {
@@ -87,9 +82,7 @@ func TestGoodFiles(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			j, err := Load(file, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			said := described(j)
 			for _, want := range wants(t, file) {
 				name, value, _ := strings.Cut(want, " =")
@@ -140,9 +133,7 @@ func write(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range map[string]string{"train.toml": text, "train.py": ""} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	return filepath.Join(dir, "train.toml")
 }
@@ -220,9 +211,7 @@ mode = "lader"
 func TestFileThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(dir, "model.toml")
-	if err := os.WriteFile(large, make([]byte, largestJob+1), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(large, make([]byte, largestJob+1), 0o644))
 	for _, c := range []struct {
 		path, want string
 		is         error
@@ -243,20 +232,14 @@ func TestFileThatCannotBeRead(t *testing.T) {
 
 func TestResumePatternQuotesTheFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a[1]*")
-	if err := os.MkdirAll(filepath.Join(dir, "out"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "out"), 0o755))
 	text := "[job]\nprogram = [\"x\"]\n[resume]\nlatest = \"out/ckpt-*\"\nargs = [\"{latest}\"]\n"
 	checkpoint := filepath.Join(dir, "out", "ckpt-1")
 	for name, content := range map[string]string{filepath.Join(dir, "train.toml"): text, checkpoint: ""} {
-		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, []byte(content), 0o644))
 	}
 	j, err := Load(filepath.Join(dir, "train.toml"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	got, err := filepath.Glob(j.Resume.Latest)
 	if diff := cmp.Diff([]string{checkpoint}, got); err != nil || diff != "" {
 		t.Errorf("%s: %v (-want +got):\n%s", j.Resume.Latest, err, diff)
@@ -267,9 +250,7 @@ func TestDigestDistinguishesJobs(t *testing.T) {
 	load := func(file string) [2]string {
 		t.Helper()
 		j, err := Load(file, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return j.digests
 	}
 	file := write(t, "[job]\nscript = \"train.py\"\n")
@@ -277,9 +258,7 @@ func TestDigestDistinguishesJobs(t *testing.T) {
 	if again := load(file); again != first {
 		t.Errorf("the same file has two digests: %s, %s", first, again)
 	}
-	if err := os.WriteFile(file, []byte("[job]\nscript = \"train.py\"\nargs = [\"-x\"]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte("[job]\nscript = \"train.py\"\nargs = [\"-x\"]\n"), 0o644))
 	if changed := load(file); changed == first {
 		t.Error("a changed file has the same digest")
 	}
@@ -290,18 +269,14 @@ func TestDigestDistinguishesJobs(t *testing.T) {
 		{"-m", "train.py"},
 	} {
 		j, err := FromArgs(args, nil, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if other, same := digests[j.digests]; same {
 			t.Errorf("%q and %q have the same digest", args, other)
 		}
 		digests[j.digests] = args
 	}
 	moved, err := FromArgs([]string{"--master-port", "1", "--rdzv-id", "x", "train.py"}, nil, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, same := digests[moved.digests]; !same {
 		t.Error("port and run id make another job")
 	}
@@ -313,9 +288,7 @@ func TestCommandsThatAreNoJob(t *testing.T) {
 	of := func(text string) [2]string {
 		t.Helper()
 		j, err := Load(write(t, text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return [2]string{j.digests[1], fmt.Sprint(j.digests[1] != "")}
 	}
 	want := of(job)
@@ -414,4 +387,44 @@ func everyPath(v any, path []string) []Problem {
 		}
 	}
 	return all
+}
+
+func TestParseSize(t *testing.T) {
+	for text, want := range map[string]int64{
+		"24GiB": 24 << 30, "24 GiB": 24 << 30, " 512MiB ": 512 << 20, "1.5GiB": 3 << 29, "80GB": 80e9, "24gib": 24 << 30,
+		"1TB": 1e12, "1TiB": 1 << 40, "64KiB": 64 << 10, "64KB": 64000, "7B": 7, "0.5KiB": 512,
+	} {
+		if got, err := ParseSize(text); err != nil || got != want {
+			t.Errorf("ParseSize(%q) = %d, %v, want %d", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"24": `write "24GiB"`, "24G": `write "24GiB"`, "24m": `write "24MiB"`, "24Gi": `write "24GiB"`, "3 parsecs": "unknown unit",
+		"": "not a size", "GiB": "not a size", "-1GiB": "not a size", "1e3GiB": "not a size", "1.2.3GiB": "not a size",
+		"0GiB": "out of range", "9999999999TiB": "out of range", "0.1B": "out of range", "NaNGiB": "not a size",
+	} {
+		if got, err := ParseSize(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseSize(%q) = %d, %v, want an error with %q", text, got, err, want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"30s": 30 * time.Second, "30m": 30 * time.Minute, "2h30m": 150 * time.Minute, "1.5h": 90 * time.Minute,
+		"500ms": 500 * time.Millisecond, "0s": 0,
+	} {
+		if got, err := parseDuration(text); err != nil || got != want {
+			t.Errorf("parseDuration(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"30": `write "30s"`, "1.5": `write "1.5s"`, "2 days": `write "48h"`, "1d": `write "24h"`, "30min": `write "30m"`,
+		"30 s": `write "30s"`, "30M": `write "30m"`, "5 hours": `write "5h"`, "-1s": "negative", "": "not a duration", "soon": "not a duration",
+		"3 parsecs": "not a duration", "-30": "not a duration",
+	} {
+		if got, err := parseDuration(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("parseDuration(%q) = %v, %v, want an error with %q", text, got, err, want)
+		}
+	}
 }

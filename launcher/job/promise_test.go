@@ -13,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // withTorch puts an interpreter into a folder whose PyTorch has a version.py.
@@ -20,13 +21,9 @@ func withTorch(t *testing.T, version string) *python.Interpreter {
 	t.Helper()
 	dir := t.TempDir()
 	put(t, filepath.Join(dir, "python3"), "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"path\": [\""+dir+"\"]}'\n")
-	if err := os.Chmod(filepath.Join(dir, "python3"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "python3"), 0o755))
 	if version != "" {
-		if err := os.Mkdir(filepath.Join(dir, "torch"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, "torch"), 0o755))
 		put(t, filepath.Join(dir, "torch", "version.py"), version)
 	}
 	return python.At(filepath.Join(dir, "python3"), dir, commandline.Environ{})
@@ -158,8 +155,103 @@ func TestAnArrayThatSharesItsCheckpoints(t *testing.T) {
 func inspectedAt(t *testing.T, j Job, m Surroundings) Inspected {
 	t.Helper()
 	place, err := cluster.Detect(m.Environ)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return Inspected{Job: j, Where: place, env: inherited(m.Environ).With(j.Env)}
+}
+
+// onGPU is a job with a ceiling on a GPU of 80 GiB, and an interpreter that says
+// which PyTorch it has. The GPU stands in for one: what the ceiling does to a
+// real one is measured on real ones.
+func onGPU(t *testing.T, torch string, bytes int64) Resolved {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "python")
+	packages := "{}"
+	if torch != "" {
+		packages = `{"torch": "` + torch + `"}`
+	}
+	put(t, path, "#!/bin/sh\necho '{\"version\": \"3.12.0\", \"packages\": "+packages+"}'\n")
+	return Resolved{Inspected: Inspected{
+		Job: Job{Kind: Script, DeviceMemory: bytes}, Interpreter: python.At(path, t.TempDir(), nil),
+		GPUs: ranks.DeviceView{Count: 1, Devices: []ranks.Device{{Total: 80 << 30}}},
+	}}
+}
+
+func TestACeilingOnAGPU(t *testing.T) {
+	c, err := onGPU(t, "2.11.0+cu130", 20<<30).limit(t.Context())
+	testenv.Check(t, err)
+	for name, test := range map[string]struct{ user, knob, want string }{
+		"nothing set":              {"", "", "per_process_memory_fraction:0.250000"},
+		"the user's keys are kept": {"max_split_size_mb:128", "", "max_split_size_mb:128,per_process_memory_fraction:0.250000"},
+		"beside the knob's":        {"", "expandable_segments:True", "expandable_segments:True,per_process_memory_fraction:0.250000"},
+	} {
+		env, set := map[string]string{}, map[string]string{}
+		if test.user != "" {
+			env["PYTORCH_CUDA_ALLOC_CONF"] = test.user
+		}
+		if test.knob != "" {
+			set["PYTORCH_CUDA_ALLOC_CONF"] = test.knob
+		}
+		c.withAllocator(env, set)
+		if got := set["PYTORCH_CUDA_ALLOC_CONF"]; got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestACeilingIsRefused(t *testing.T) {
+	for name, test := range map[string]struct {
+		torch string
+		bytes int64
+		want  string
+	}{
+		"an old PyTorch":    {"2.9.1+cu128", 20 << 30, "needs a newer PyTorch than 2.9.1"},
+		"a very old one":    {"1.13.0a0", 20 << 30, "needs a newer PyTorch than 1.13.0a0"},
+		"none":              {"", 20 << 30, "needs PyTorch, and "},
+		"more than the GPU": {"2.11.0", 90 << 30, "is more than the GPU's 80.0 GiB"},
+	} {
+		_, err := onGPU(t, test.torch, test.bytes).limit(t.Context())
+		if err == nil || errext.Hint(err) == "" || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A program has no interpreter that could be asked.
+func TestACeilingOnAProgram(t *testing.T) {
+	r := onGPU(t, "", 20<<30)
+	r.Job.Kind, r.Interpreter = Program, nil
+	if c, err := r.limit(t.Context()); err != nil || c.allocator == "" {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// A ceiling below what PyTorch takes before there is a model is refused with the least that
+// is of use here; without PyTorch it is 512 MiB.
+func TestTheLeastCeilingOnTheCPU(t *testing.T) {
+	for name, test := range map[string]struct {
+		says  string
+		bytes int64
+		env   commandline.Environ
+		local int
+		hint  string
+	}{
+		"below what it takes":   {"echo hello; echo 624640", 600 << 20, nil, 1, "PyTorch alone takes 610 MiB of each rank's memory here: 640MiB is the least"},
+		"above it":              {"echo 624640", 640 << 20, nil, 1, ""},
+		"less than 512 MiB":     {"echo 300000", 400 << 20, nil, 1, ""},
+		"no PyTorch":            {"exit 1", 600 << 20, nil, 1, ""},
+		"no PyTorch, and less":  {"exit 1", 500 << 20, nil, 1, "at least 512MiB"},
+		"as torchrun has ranks": {"[ \"$OMP_NUM_THREADS\" = 1 ] && echo 500000 || echo 700000", 600 << 20, nil, 2, ""},
+		"the user's threads":    {"[ \"$OMP_NUM_THREADS\" = 1 ] && echo 500000 || echo 700000", 600 << 20, commandline.ParseEnviron([]string{"OMP_NUM_THREADS=8"}), 2, "704MiB is the least"},
+		"far above it":          {"echo asked >&2; echo 99999999", 64 << 30, nil, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "python")
+			put(t, path, "#!/bin/sh\n"+test.says+"\n")
+			r := Resolved{Inspected: Inspected{Job: Job{Kind: Script}, env: test.env, Interpreter: python.At(path, t.TempDir(), test.env)}, processes: processes{Ranks: test.local}}
+			err := r.roomForTorch(t.Context(), test.bytes)
+			if test.hint == "" && err != nil || !strings.Contains(errext.Hint(err), test.hint) || (err == nil) != (test.hint == "") {
+				t.Errorf("%v, hint %q", err, errext.Hint(err))
+			}
+		})
+	}
 }

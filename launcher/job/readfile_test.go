@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // soon fails a test whose function does not return: what it reads never ends.
@@ -31,26 +32,18 @@ func TestInputThatNeverEnds(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(path, []byte(text), 0o644))
 		return path
 	}
 	write("train.py", "import torch\n")
 	for _, name := range []string{"pipe.toml", "pipe.py", "pipe.json"} {
-		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Mkfifo(filepath.Join(dir, name), 0o600))
 	}
 	for _, name := range []string{"zero.toml", "zero.py", "zero.json"} {
-		if err := os.Symlink("/dev/zero", filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink("/dev/zero", filepath.Join(dir, name)))
 	}
 	hole := write("hole.toml", "")
-	if err := os.Truncate(hole, 1<<40); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Truncate(hole, 1<<40))
 	config := func(name string) string {
 		return write("config-"+name+".toml", "[job]\nscript = \"train.py\"\nargs = [\"--deepspeed\", \""+name+"\"]\nrecipe = \"deepspeed\"\n[launch]\nnproc_per_node = 1\n")
 	}
@@ -85,9 +78,7 @@ func TestInputThatNeverEnds(t *testing.T) {
 // Numbers of ranks that no node has are refused before anything is made for them.
 func TestTooManyRanks(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "train.py"), nil, 0o644))
 	toml := filepath.Join(dir, "train.toml")
 	for _, c := range []struct{ count, inFile, onLine string }{
 		{"4097", "4097 is more than 4096", "4096 ranks"},
@@ -120,9 +111,7 @@ func TestTooManyRanks(t *testing.T) {
 func TestMistypedFileName(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"train.toml", "train.py", "other.yaml"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("[job]\nscript = \"trian.py\"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte("[job]\nscript = \"trian.py\"\n"), 0o644))
 	}
 	t.Chdir(dir)
 	for typed, want := range map[string]string{

@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/mask"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/test/testenv"
@@ -29,9 +31,7 @@ func siteAt(t *testing.T, text string) (dir, file string, env []string) {
 	}
 	file = filepath.Join(site, "config.toml")
 	put(t, file, text)
-	if err := os.Chmod(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(file, 0o644))
 	SiteConfig = file
 	t.Cleanup(func() { SiteConfig = "" })
 	return dir, file, append(env, "XDG_CONFIG_DIRS="+filepath.Join(dir, "xdg"))
@@ -70,9 +70,7 @@ func TestSiteConfigIsBelowTheUsers(t *testing.T) {
 		put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n")
 		put(t, filepath.Join(dir, "torchrun.toml"), "[job]\ncommand = \"torchrun --nproc-per-node 1 train.py\"\n")
 		j, _, err := Open(t.Context(), words, env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if p := j.Policy; p.MaxAttempts != 7 || p.Numerics != "any" || p.RestartFromZero.Duration().Hours() != 1 || j.DeviceMemory != 1<<30 || j.Fits.Shared != "/shared/fits" || j.Fits.Trust != TrustOwn {
 			t.Errorf("%v: %+v, %d, %+v", words, p, j.DeviceMemory, j.Fits)
 		}
@@ -81,9 +79,7 @@ func TestSiteConfigIsBelowTheUsers(t *testing.T) {
 		}
 	}
 	j, _, err := Open(t.Context(), []string{"--max-attempts", "3", "train.toml"}, env, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, want := range []strategy.Setting{
 		{Key: "recovery.max_attempts", Value: "3", By: "--max-attempts"},
 		{Key: "recovery.numerics", Value: `"any"`, By: filepath.Join(dir, "xdg/gpurun/config.toml"), Line: 3},
@@ -108,10 +104,6 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 		"recovery.in_place":          {"false", "true", "false"},
 		"recovery.questions":         {`"5s"`, `"6s"`, `"0"`},
 		"launch.preflight":           {`"auto"`, "false", "true"},
-		"notify.url":                 {`"https://site.example/hook"`, `"https://other.example/hook"`, ""},
-		"notify.url_file":            {`"/etc/gpurun/url"`, `"/tmp/url"`, ""},
-		"notify.url_env":             {`"SITE_URL"`, `"MY_URL"`, ""},
-		"notify.command":             {`["/opt/tell"]`, `["/bin/true"]`, ""},
 	} {
 		section, name, _ := strings.Cut(key, ".")
 		dir, file, env := siteAt(t, fmt.Sprintf("# the site's\nlocked = [\n  %q,\n]\n[%s]\n%s = %s\n", key, section, name, test.locked))
@@ -119,9 +111,6 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 		user, xdg := filepath.Join(dir, ".config/gpurun/config.toml"), filepath.Join(dir, "xdg/gpurun/config.toml")
 		for _, at := range []string{job, user, xdg} {
 			for value, allowed := range map[string]bool{test.looser: false, test.stricter: true} {
-				if value == "" {
-					continue
-				}
 				put(t, job, "[job]\nscript = \"train.py\"\n")
 				put(t, user, "")
 				put(t, xdg, "")
@@ -144,7 +133,7 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 				if !errors.As(err, &refused) || refused.File != at || refused.Faults[0].Line != line || !strings.Contains(err.Error(), " by "+file+":3; only ") {
 					t.Errorf("%s = %s in %s: %v", key, value, at, err)
 				}
-				if j, _, err := OpenToRun(t.Context(), []string{job}, env, dir); err != nil || j.Refused() == nil || len(j.Held()) != 1 || section != "notify" && len(j.hold()) != 0 {
+				if j, _, err := OpenToRun(t.Context(), []string{job}, env, dir); err != nil || j.Refused() == nil || len(j.Held()) != 1 || len(j.hold()) != 0 {
 					t.Errorf("%s in %s, to resume: %v", key, at, err)
 				}
 			}
@@ -154,9 +143,7 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 
 func chown(t *testing.T, path string, uid int) {
 	t.Helper()
-	if err := os.Chown(path, uid, uid); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chown(path, uid, uid))
 }
 
 func TestFlagsDoNotLoosenLockedKeys(t *testing.T) {
@@ -195,9 +182,7 @@ func TestNextStepsKeepToLockedKeys(t *testing.T) {
 	} {
 		typed := strings.Fields(test.typed)
 		j, _, err := Open(t.Context(), typed, env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		w := NextWriter{Prepared: &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}, Typed: typed, Dir: dir, From: dir, Mask: mask.New(nil, nil)}
 		next, ok := w.Write(strategy.NextStep{Kind: strategy.NextPolicy, Setting: test.setting, Value: test.value}, strategy.LogPlace{})
 		if refused := next.Kind == strategy.NextInspect; !ok || refused != (test.command == "") || next.Reason != test.reason || !refused && next.Command != test.command || strings.Contains(next.Command, "--") && refused {
@@ -211,9 +196,7 @@ func TestReplacedSettingIsNamed(t *testing.T) {
 	needRoot(t)
 	dir, file, env := siteAt(t, "locked = [\"recovery.max_attempts\"]\n[recovery]\nmax_attempts = 1\n")
 	j, _, err := Open(t.Context(), []string{"train.py"}, env, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	looser, stricter := j.Policy, j.Policy
 	looser.MaxAttempts, stricter.InPlace = 8, false
 	for _, test := range []struct {
@@ -227,27 +210,6 @@ func TestReplacedSettingIsNamed(t *testing.T) {
 	} {
 		if got := strings.Join(j.Replaced(test.began, test.now), "\n"); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
-		}
-	}
-}
-
-// Where the destination of notifications is locked, events can be added to those that the site sends, and not removed.
-func TestLockedDestinationKeepsItsEvents(t *testing.T) {
-	needRoot(t)
-	dir, file, env := siteAt(t, "locked = [\"notify.url_file\"]\n[notify]\nurl_file = \"/etc/gpurun/url\"\non = [\"exhausted\", \"failed\"]\n")
-	user := filepath.Join(dir, ".config/gpurun/config.toml")
-	kept := ":2: notify.on: events can only be added to `on`: exhausted, failed (notify.url_file is locked by " + file + ":1)"
-	for text, want := range map[string]string{
-		`on = ["rescued"]`: kept, `on = []`: kept, `on = ["failed", "rescued", "exhausted"]`: "",
-		"url_file = \"/tmp/url\"\non = [\"rescued\"]": ":2: notify.url_file: locked by " + file + ":1; only this destination is allowed",
-	} {
-		put(t, user, "[notify]\n"+text+"\n")
-		j, _, err := OpenToRun(t.Context(), []string{"train.py"}, env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(j.Held(), "\n"); want == "" && got != "" || want != "" && got != user+want {
-			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
 }
@@ -289,12 +251,6 @@ func TestTwoSiteFilesHoldBoth(t *testing.T) {
 			t.Errorf("%s: %v, want %s", words, err, want)
 		}
 	}
-	// A destination of notifications cannot be two.
-	put(t, SiteConfig, "locked = [\"notify.url\"]\n[notify]\nurl = \"https://a.example/hook\"\n")
-	put(t, xdg, "[notify]\nurl = \"https://b.example/hook\"\n")
-	if _, _, err := Open(t.Context(), []string{"train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), "locked by "+SiteConfig+":1; only this destination is allowed") {
-		t.Errorf("two destinations: %v", err)
-	}
 }
 
 // The locks of a file that another user than root can change do not count; a file that everybody can change counts
@@ -331,17 +287,13 @@ func TestLocksOfAnUnsafeFileDoNotCount(t *testing.T) {
 
 func mode(t *testing.T, path string, bits os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(path, bits); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(path, bits))
 }
 
 // link puts a link in the place of a file.
 func link(t *testing.T, file string) {
 	t.Helper()
-	if err := errors.Join(os.Rename(file, file+".real"), os.Symlink(file+".real", file)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Rename(file, file+".real"), os.Symlink(file+".real", file)))
 }
 
 func TestSiteConfigIsJudged(t *testing.T) {
@@ -371,7 +323,7 @@ func TestExampleOfASiteConfig(t *testing.T) {
 	}
 	dir, _, env := siteAt(t, example)
 	j, _, err := Open(t.Context(), []string{"--max-attempts", "8", "train.py"}, env, dir)
-	if err != nil || len(j.site.locks) != 4 || j.Policy.MaxAttempts != 8 {
+	if err != nil || len(j.site.locks) != 3 || j.Policy.MaxAttempts != 8 {
 		t.Errorf("%+v, %v", j, err)
 	}
 	if _, _, err := Open(t.Context(), []string{"--max-attempts", "50", "train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), "locked at 8 by "+SiteConfig+":1; only a smaller number is allowed") {
@@ -409,5 +361,128 @@ func TestReadOnlySiteConfigIsSafe(t *testing.T) {
 	}
 	if only, _ := rootOnly(file); only {
 		t.Error("a folder that everybody can write to is safe")
+	}
+}
+
+func TestConfigFile(t *testing.T) {
+	for want, env := range map[string]commandline.Environ{
+		"/x/gpurun/config.toml":         {"XDG_CONFIG_HOME": "/x", "HOME": "/h"},
+		"/h/.config/gpurun/config.toml": {"XDG_CONFIG_HOME": "relative", "HOME": "/h"},
+		"":                              {"HOME": ""},
+	} {
+		if got := ConfigFile(env); got != want {
+			t.Errorf("%v: %q, want %q", env, got, want)
+		}
+	}
+}
+
+// A flag is stronger than the train.toml, that than the user's configuration, and that
+// than the default, each key by itself.
+func TestPrecedenceOfPolicy(t *testing.T) {
+	dir, env := typedAt(t)
+	t.Chdir(dir)
+	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), `
+[recovery]
+mode = "off"
+climb = false
+prefer = "tree"
+max_attempts = 3
+never = ["nvme"]
+nvme_path = "swap"
+restart_from_zero = "5m"
+[limits]
+device_memory = "1GiB"
+`)
+	put(t, filepath.Join(dir, "train.toml"), "[job]\nscript = \"train.py\"\n[recovery]\nmax_attempts = 4\nnumerics = \"any\"\nnever = [\"shard\"]\n[limits]\ndevice_memory = \"2GiB\"\n")
+	put(t, filepath.Join(dir, "plain.toml"), "[job]\nscript = \"train.py\"\n")
+	configured := defaults().Policy
+	configured.Mode, configured.MaxAttempts, configured.Never, configured.RestartFromZero = "off", 3, []string{"nvme"}, 5*60e9
+	configured.Speedup, configured.Prefer = false, "tree"
+	configured.NVMePath = filepath.Join(dir, ".config/gpurun/swap")
+	for line, want := range map[string]struct {
+		change func(*strategy.Policy)
+		bytes  int64
+		said   bool
+	}{
+		"python train.py": {func(*strategy.Policy) {}, 1 << 30, false},
+		"train.py":        {func(*strategy.Policy) {}, 1 << 30, false},
+		"plain.toml":      {func(*strategy.Policy) {}, 1 << 30, false},
+		"train.toml":      {func(r *strategy.Policy) { r.MaxAttempts, r.Numerics, r.Never = 4, "any", []string{"shard"} }, 2 << 30, true},
+		"--mode ladder --max-attempts 9 --device-memory 3GiB train.toml": {func(r *strategy.Policy) {
+			r.Mode, r.MaxAttempts, r.Numerics, r.Never = "ladder", 9, "any", []string{"shard"}
+		}, 3 << 30, true},
+		"train.toml --never precision --never=nvme,micro-batch": {func(r *strategy.Policy) {
+			r.MaxAttempts, r.Numerics, r.Never = 4, "any", []string{"precision", "nvme", "micro-batch"}
+		}, 2 << 30, true},
+		"--numerics preserve uv run train.py": {func(r *strategy.Policy) { r.Numerics = "preserve" }, 1 << 30, true},
+	} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		recovery := configured
+		recovery.NumericsSaid = want.said
+		want.change(&recovery)
+		if diff := cmp.Diff(recovery, j.Policy); diff != "" || j.DeviceMemory != want.bytes {
+			t.Errorf("%s: %d bytes (-want +got):\n%s", line, j.DeviceMemory, diff)
+		}
+		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
+		if policy := p.Policy(); policy.NumericsSaid != want.said || policy.MaxAttempts != recovery.MaxAttempts {
+			t.Errorf("%s: policy %+v", line, policy)
+		}
+	}
+	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nnumerics = \"mixed-precision\"\n")
+	if j, _, err := Open(t.Context(), []string{"train.py"}, env, dir); err != nil || !j.Policy.NumericsSaid {
+		t.Errorf("numerics in the configuration: %v, %+v", err, j)
+	}
+}
+
+// The mode of one's own configuration holds, and a word before the command outranks it.
+func TestLastModeCounts(t *testing.T) {
+	dir, env := typedAt(t)
+	put(t, filepath.Join(dir, ".config/gpurun/config.toml"), "[recovery]\nmode = \"off\"\n")
+	for line, want := range map[string]string{"train.py": "off", "--mode ladder train.py": "ladder", "--mode predict train.py": "predict"} {
+		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
+		if err != nil || string(j.Policy.Mode) != want {
+			t.Errorf("%s: %v, %q", line, err, j.Policy.Mode)
+		}
+	}
+}
+
+// The configuration is judged as a train.toml is, with positions.
+func TestConfigIsJudged(t *testing.T) {
+	dir, env := typedAt(t)
+	file := filepath.Join(dir, ".config/gpurun/config.toml")
+	for text, want := range map[string]string{
+		"[recovery]\nmod = \"off\"\n":                             `2:1: recovery.mod: unknown key (did you mean "mode"?)`,
+		"[recovry]\n":                                             `1:2: recovry: unknown table (did you mean "recovery"?)`,
+		"[launch]\nranks = \"self\"\n":                            "2:1: launch.ranks: unknown key; it belongs in a train.toml: it is about one job",
+		"[fits]\nshared = \"/x\"\n":                               "1:2: fits: unknown table; the tables are launch, limits, metrics, notify, recovery",
+		"locked = [\"recovery.never\"]\n":                         "1:1: locked: unknown key",
+		"[recovery]\nmode = \"lader\"\n":                          `2:8: recovery.mode: unknown value "lader"`,
+		"[limits]\ndevice_memory = \"24G\"\n":                     `2:17: limits.device_memory: "24G" has an unknown unit`,
+		"[notify]\nstyle = \"json\"\n":                            "2:1: notify.style: was removed, since each event is sent as gpurun's own JSON",
+		"notify = 3\n":                                            "1:10: notify: want a table, found a whole number",
+		"recovery = 3\n":                                          "1:12: recovery: want a table",
+		"[recovery]\nmode = \"off\nx\n":                           "2:12: not TOML",
+		"[recovery]\nnever = [\"checkpoint\"]\n[limits]\nx = 1\n": "4:1: limits.x: unknown key",
+	} {
+		put(t, file, text)
+		_, _, err := Open(t.Context(), []string{"train.py"}, env, dir)
+		var wrong *Error
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), file+":"+want) || wrong.File != file {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	testenv.Check(t, os.Remove(file))
+	testenv.Check(t, os.Mkdir(file, 0o755))
+	if _, _, err := Open(t.Context(), []string{"train.py"}, env, dir); err == nil || errext.Hint(err) == "" {
+		t.Errorf("a folder: %v", err)
+	}
+	for _, home := range []string{"/dev/null", filepath.Join(dir, "nowhere")} {
+		if _, _, err := Open(t.Context(), []string{"train.py"}, append(env, "HOME="+home), dir); err != nil {
+			t.Errorf("a home that is none (%s): %v", home, err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // typedAt makes a working directory with what commands may start, and a PATH with
@@ -26,9 +27,7 @@ func typedAt(t *testing.T) (dir string, env []string) {
 	for _, name := range []string{"python", "python3", "mytrainer", "report", "uv", "plain"} {
 		put(t, filepath.Join(bin, name), "#!/bin/sh\n")
 	}
-	if err := os.Chmod(filepath.Join(dir, "plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "plain"), 0o644))
 	return dir, []string{"PATH=" + bin, "HOME=" + dir}
 }
 
@@ -205,9 +204,7 @@ func TestTypedDigest(t *testing.T) {
 	seen := map[[2]string]string{}
 	for _, line := range []string{"python train.py", "python -O train.py", "uv run train.py", "uv run python train.py", "uv run --with x python train.py", "nohup python train.py", "python -m pkg.train"} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if other, same := seen[j.digests]; same {
 			t.Errorf("%s and %s have one digest", line, other)
 		}
@@ -216,9 +213,7 @@ func TestTypedDigest(t *testing.T) {
 	file := filepath.Join(dir, "train.toml")
 	put(t, file, "[job]\ncommand = \"nohup uv run python train.py\"\n")
 	j, err := Load(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	// As where the whole is a program.
 	program := &Job{Kind: Program, Argv: []string{"nohup", "uv", "run", "python", "train.py"}, Workdir: dir, Launch: LaunchSettings{RankOptions: commandline.RankOptions{NprocPerNode: "auto"}}}
 	if want := short([]byte(digest(program))); j.digests[0] != want {
@@ -234,9 +229,7 @@ func TestCommandOfARank(t *testing.T) {
 		"./run.sh": {"", ""}, "pixi run train": {"", ""},
 	} {
 		j, _, err := Open(t.Context(), strings.Fields(line), env, dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		p := &Prepared{Resolved: Resolved{Inspected: Inspected{Job: *j}}}
 		if got := [2]string{p.RankScript(), p.RankModule()}; got != want {
 			t.Errorf("%s: %q, want %q", line, got, want)
@@ -262,9 +255,7 @@ func TestCommandVariables(t *testing.T) {
 	open := func(more ...string) *Job {
 		t.Helper()
 		j, _, err := Open(t.Context(), []string{file}, append(append([]string{}, env...), more...), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return j
 	}
 	j := open("LR=2", "MORE=--a b*", "OUT=/o p")
@@ -313,4 +304,149 @@ func TestShellScriptsWithoutAFirstLine(t *testing.T) {
 			t.Errorf("%s: %s, %+v", line, got, p.OwnRanks)
 		}
 	}
+}
+
+// TestOff: where gpurun is off, the command after it is executed unchanged.
+func TestOff(t *testing.T) {
+	dir, env := typedAt(t)
+	bin := filepath.Dir(strings.TrimPrefix(env[0], "PATH=") + "/x")
+	if off, err := Off([]string{"python", "train.py"}, env, dir); off != nil || err != nil {
+		t.Errorf("without the variable: %v, %v", off, err)
+	}
+	env = append(env, "GPURUN=off")
+	python3 := filepath.Join(bin, "python3")
+	for line, want := range map[string]string{
+		"python train.py --x 1":                          "python train.py --x 1",
+		"--quiet --mode off --run-dir x uv run a.py":     "uv run a.py",
+		"env -- A=1 python x":                            "",
+		"-- report --json":                               "report --json",
+		"./run.sh":                                       "./run.sh",
+		"train.py --x":                                   python3 + " -m torch.distributed.run train.py --x",
+		"--nproc-per-node 2 --json -m pkg.train --x":     python3 + " -m torch.distributed.run --nproc-per-node 2 -m pkg.train --x",
+		"--python python3 --tee=3 --never nvme train.py": python3 + " -m torch.distributed.run --tee=3 train.py",
+		"--no-python ./run.sh x":                         python3 + " -m torch.distributed.run --no-python ./run.sh x",
+	} {
+		off, err := Off(strings.Fields(line), env, dir)
+		if want == "" {
+			if err == nil || !strings.Contains(err.Error(), "env is in no folder of PATH") {
+				t.Errorf("%s: %v, %v", line, off, err)
+			}
+			continue
+		}
+		if err != nil || strings.Join(off.Argv, " ") != want || !filepath.IsAbs(off.Path) {
+			t.Errorf("%s: %+v, %v; want %s", line, off, err, want)
+		}
+	}
+	put(t, filepath.Join(bin, "torchrun"), "#!/bin/sh\n")
+	if off, err := Off(strings.Fields("--json --nproc-per-node=2 train.py"), env, dir); err != nil || strings.Join(off.Argv, " ") != "torchrun --nproc-per-node=2 train.py" {
+		t.Errorf("with torchrun: %+v, %v", off, err)
+	}
+	for line, want := range map[string]string{
+		"train.toml": "GPURUN=off: train.toml is a file for gpurun", "--quiet report": "report is a verb", "--nonsense python x": "unknown flag --nonsense",
+	} {
+		if off, err := Off(strings.Fields(line), env, dir); err == nil || !strings.Contains(err.Error(), want) || errext.Hint(err) == "" {
+			t.Errorf("%s: %v, %v, want %s", line, off, err, want)
+		}
+	}
+}
+
+func TestTrainFile(t *testing.T) {
+	for line, want := range map[string]Own{
+		"--json a.toml":                          {JSON: true},
+		"a.toml --json --run-dir x":              {JSON: true, RunDir: "x"},
+		"--quiet a.toml --propagate-exit-code":   {Quiet: true, Propagate: true},
+		"--run-dir x a.toml --run-dir=y --quiet": {RunDir: "y", Quiet: true},
+	} {
+		file, own, err := TrainFile(strings.Fields(line), nil)
+		if err != nil || file != "a.toml" || own != want {
+			t.Errorf("%s: %q, %+v, %v", line, file, own, err)
+		}
+	}
+	for line, want := range map[string]string{
+		"a.toml b":                     `unexpected argument "b" after a.toml`,
+		"a.toml --json b":              `unexpected argument "b" after a.toml`,
+		"a.toml --lr 3":                `unexpected argument "--lr" after a.toml`,
+		"a.toml --nproc-per-node 2":    "--nproc-per-node goes with a script",
+		"--nproc-per-node 2 a.toml":    "--nproc-per-node goes with a script",
+		"a.toml --run-dir":             `unexpected argument "--run-dir" after a.toml`,
+		"--json a.toml --quiet -- one": `unexpected argument "one" after a.toml`,
+	} {
+		if file, _, err := TrainFile(strings.Fields(line), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v, want an error with %q", line, file, err, want)
+		}
+	}
+	if file, _, err := TrainFile([]string{"A.TOML"}, nil); file != "A.TOML" || err != nil {
+		t.Errorf("A.TOML: %q, %v", file, err)
+	}
+	// After a script, everything is the script's.
+	if file, own, err := TrainFile([]string{"a.py", "--json"}, nil); file != "" || own.JSON || err != nil {
+		t.Errorf("a script's own --json: %q, %+v, %v", file, own, err)
+	}
+}
+
+// A flag of torchrun's beside a train.toml gets the key that the file has for it.
+func TestFlagBesideFileNamesItsKey(t *testing.T) {
+	for line, want := range map[string]string{
+		"--python /usr/bin/python3 a.toml": "set job.python in a.toml",
+		"--nproc-per-node 2 a.toml":        "set launch.nproc_per_node in a.toml",
+		"--rdzv-backend c10d a.toml":       `write job.command = "torchrun --rdzv-backend …" in a.toml`,
+	} {
+		_, _, err := TrainFile(strings.Fields(line), nil)
+		if hint := errext.Hint(err); hint != want {
+			t.Errorf("%s: %v, hint %q, want %q", line, err, hint, want)
+		}
+	}
+}
+
+func TestStartable(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"run": 0o755, "plain": 0o644} {
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), nil, mode))
+	}
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "folder"), 0o755))
+	for program, want := range map[string]string{
+		"./run": "", "run": "", "./plain": "not executable", "./none": "does not exist", "none": "in no folder of PATH", "./folder": "not a program",
+	} {
+		err := Startable(&Job{Kind: Program, Argv: []string{program}, Workdir: dir}, []string{"PATH=/none:" + dir})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", program, err, want)
+		}
+	}
+	if err := Startable(&Job{Kind: Script, Argv: []string{"none.py"}, Workdir: dir}, nil); err != nil {
+		t.Errorf("a script: %v", err)
+	}
+}
+
+// The three entries, without other settings: Open takes one of them.
+
+// Load reads a train.toml.
+func Load(path string, hook frameworkHook, checks ...Check) (*Job, error) {
+	return load(path, base{job: defaults(), hook: hook}, checks...)
+}
+
+// FromArgs reads a command line as torchrun takes it.
+func FromArgs(args, env []string, dir string) (*Job, error) {
+	return fromArgs(args, commandline.ParseEnviron(env), dir, defaults())
+}
+
+// TrainFile distinguishes a train.toml from everything else.
+func TrainFile(args, env []string) (file string, own Own, err error) {
+	t, err := readTyped(args, commandline.ParseEnviron(env), "")
+	if err != nil {
+		return "", own, err
+	}
+	return t.trainFile()
+}
+
+// FuzzCommand holds that no line makes job.command panic, and that a line which
+// is refused is refused with a word.
+func FuzzCommand(f *testing.F) {
+	for _, line := range []string{`A=1 torchrun --nproc-per-node 2 train.py "a b" 'c'\ d`, "a \\\n b", `x && y`, `"\`, "env A=1", "exec exec", "python -m", "nohup uv run $A ${B:-c d} \"$UNSET\""} {
+		f.Add(line)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		if _, err := commandFrom(line, words{}, func(name string) (string, bool) { return name, name != "UNSET" }); err != nil && err.Error() == "" {
+			t.Errorf("%q is refused without a word", line)
+		}
+	})
 }

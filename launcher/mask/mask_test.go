@@ -2,15 +2,21 @@ package mask
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // noSecrets are arguments and variables as frameworks have them: Trainer, TRL,
@@ -49,9 +55,7 @@ func TestNothingElseIsMasked(t *testing.T) {
 			t.Errorf("diff: %q", got)
 		}
 		line, err := json.Marshal(map[string]any{"argv": append([]string{"train.py"}, words...), "text": text, "traceback": []string{text}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := (*Masker)(nil).JSON(line); string(got) != string(line) {
 			t.Errorf("json: %s", got)
 		}
@@ -197,9 +201,7 @@ func TestJSONStaysJSON(t *testing.T) {
 			"inner": map[string]any{"x": rapid.Float64Range(-1e9, 1e9).Draw(t, "x"), rapid.String().Draw(t, "k2"): rapid.String().Draw(t, "v2")},
 		}
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got := New([]string{"--password", rapid.String().Draw(t, "secret")}, nil).JSON(text)
 		var back map[string]any
 		if err := json.Unmarshal(got, &back); err != nil || len(back) != len(value) {
@@ -256,17 +258,13 @@ func TestNoSecretIsShown(t *testing.T) {
 		}
 		m := New(argv, env)
 		line, err := json.Marshal(map[string]any{"command": map[string]any{"argv": argv, "env": env}, "error": "bad value " + strings.Join(secrets, " and ")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var b strings.Builder
 		for _, word := range argv {
 			b.WriteString(" '" + strings.ReplaceAll(word, "'", `'\''`) + "'")
 		}
 		var back struct{ Command, Error any }
-		if err := json.Unmarshal(m.JSON(line), &back); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal(m.JSON(line), &back))
 		for _, secret := range secrets {
 			for form, text := range map[string]string{
 				"words": strings.Join(m.Words(argv), "\n"), "env": strings.Join(slices.Collect(mapValues(m.Env(env))), "\n"),
@@ -334,5 +332,109 @@ func TestGivenSecrets(t *testing.T) {
 	}
 	if New(nil, nil, "", "short") != nil {
 		t.Error("a masker that masks nothing")
+	}
+}
+
+// A secretText has a secret after a name for which any value is one, and how the text is shown. The tests of the hook read
+// the same file.
+type secretText struct{ Text, Secret, Want string }
+
+func readCases[T any](t *testing.T, name string) (cases []T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name+".json"))
+	if err == nil {
+		err = json.Unmarshal(text, &cases)
+	}
+	testenv.Check(t, err)
+	return cases
+}
+
+// After the words that name a secret any value is masked, in the job's text.
+func TestAnyValueIsMasked(t *testing.T) {
+	for _, c := range readCases[secretText](t, "secrets") {
+		if got := (*Masker)(nil).Output(c.Text); got != c.Want {
+			t.Errorf("%q becomes\n%q, want\n%q", c.Text, got, c.Want)
+		}
+	}
+}
+
+// gpurun's own sentence around the job's text stays readable, and has the secret no more.
+func TestSentencesAroundSecretsStay(t *testing.T) {
+	for _, c := range readCases[secretText](t, "secrets") {
+		got := (*Masker)(nil).Text("attempt 0: " + (*Masker)(nil).Output(c.Text) + " on rank 0; no change of its settings can fix that")
+		if strings.Contains(strings.TrimPrefix(got, "attempt 0: "), c.Secret) && !strings.Contains(c.Want, c.Secret) || !strings.HasSuffix(got, "; no change of its settings can fix that") {
+			t.Errorf("%q becomes\n%q", c.Text, got)
+		}
+	}
+}
+
+// What only looks like a secret stays, in the job's text too.
+func TestHarmlessTextStays(t *testing.T) {
+	for _, text := range readCases[string](t, "harmless") {
+		if got := (*Masker)(nil).Output(text); got != text {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+}
+
+func TestSecretsInCommandsAndDocuments(t *testing.T) {
+	words := []string{"t.py", "--password", "-x1", "--api-key", "7", "-H", "X-Api-Key: k", "--cookie", "a=b; c=d", "password=1", "--header=Authorization: Bearer z"}
+	want := []string{"t.py", "--password", "***", "--api-key", "***", "-H", "X-Api-Key: ***", "--cookie", "***", "password=***", "--header=Authorization: Bearer ***"}
+	if got := (*Masker)(nil).Words(words); strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("%q", got)
+	}
+	text := `{"password": 12, "cookies": {"a": ["b"]}, "api_key": null, "x_api_key": "7", "n": 1, "message": "Cookie: a=b; c=d"}`
+	if got := string((*Masker)(nil).JSON([]byte(text))); got != `{"password": "***", "cookies": "***", "api_key": null, "x_api_key": "***", "n": 1, "message": "Cookie: ***"}` {
+		t.Error(got)
+	}
+}
+
+func TestLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"plain, with a tab\t→ 4 × 2, „naïve“ 日本 👍": "plain, with a tab\t→ 4 × 2, „naïve“ 日本 👍",
+		"\x1b]0;title\a\x1b[2J":                    `\x1b]0;title\a\x1b[2J`,
+		"two\nlines\r\n":                           `two\nlines\r\n`,
+		"\u009b31mC1\u0085":                        `\x9b31mC1\x85`,
+		"raw C1 \x9b31m":                           `raw C1 \x9b31m`,
+		"exe\u202egpj.pt":                          `exe\u202egpj.pt`,
+		"\u2066isolate\u2069 mark\u200f\u061c":     `\u2066isolate\u2069 mark\u200f\u061c`,
+		"zero\u200bwidth\u200d\ufeff\u00ad":        `zero\u200bwidth\u200d\ufeff\xad`,
+		"line\u2028sep\u2029":                      `line\u2028sep\u2029`,
+		"filler\u3164\u115f\u2800\u034f":           `filler\u3164\u115f\u2800\u034f`,
+		"tags\U000e0041\U000e0100":                 `tags\U000e0041\U000e0100`,
+		"\x00\x7f\b":                               `\x00\x7f\b`,
+		"C:\\new":                                  `C:\new`,
+	} {
+		if got := TerminalLine(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+	if got, want := TerminalLines("--- a\n+b\x1b\r\n"), "--- a\n+b\\x1b\\r\n"; got != want {
+		t.Errorf("lines become %q, want %q", got, want)
+	}
+}
+
+// Whatever is shown, a terminal obeys nothing in it, and a second pass changes nothing.
+func TestControlCharactersHaveNoEffect(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) + rapid.String().Draw(t, "text")
+		got := TerminalLine(text)
+		if !utf8.ValidString(got) || strings.ContainsFunc(got, func(r rune) bool { return r != '\t' && !unicode.IsGraphic(r) }) {
+			t.Fatalf("%q becomes %q", text, got)
+		}
+		if again := TerminalLine(got); again != got {
+			t.Fatalf("%q becomes %q the second time", got, again)
+		}
+	})
+}
+
+type name string
+
+type pair struct{ A, B string }
+
+func TestSprintfEscapesArguments(t *testing.T) {
+	got := TerminalSprintf("%s\n%v %d %v %s %v %v %v%%\n", "a\nb", name("\x1b"), 3, errors.New("e\r"), 2*time.Second, pair{"x\n", "y"}, []string{"\a"}, nil)
+	if want := "a\\nb\n\\x1b 3 e\\r 2s {x\\n y} [\\a] <nil>%\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

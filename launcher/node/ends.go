@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/gpurun/gpurun/launcher"
@@ -12,6 +13,7 @@ import (
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/launcher/system"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
 )
 
 // endsFile, in an attempt's folder, records that all ranks ended well, if gpurun was killed before it could
@@ -87,3 +89,72 @@ func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N))})
 	return e
 }
+
+// mostStored bounds the paths of an attempt whose file systems are looked up.
+const mostStored = 4
+
+// storedPaths are the paths in the ranks' errors about storage.
+type storedPaths struct {
+	mu   sync.Mutex
+	full map[string]bool // whether the error says that it is full
+}
+
+// note remembers the path of a finding.
+func (s *storedPaths) note(f *strategy.Fact) {
+	path := strategy.StoragePath(f.Finding())
+	if path == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full == nil {
+		s.full = map[string]bool{}
+	}
+	if len(s.full) < mostStored {
+		s.full[path] = s.full[path] || f.Finding().Code != cause.Storage
+	}
+}
+
+// facts are the file systems of the paths.
+func (s *storedPaths) facts() (all []strategy.Fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path, full := range s.full {
+		if found := ranks.ThisMachine().FileSystemOf(path, full); found != nil {
+			all = append(all, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: found})
+		}
+	}
+	return all
+}
+
+// An outside adds the memory that processes hold on their devices outside PyTorch's allocator: the driver's
+// figure minus the process's own. Both must be from about the same time. So the driver is read only after a
+// step or when memory has run out, when the allocator's size does not change quickly. The last known figure
+// stays.
+type outside struct {
+	used  func(pid int) int64
+	known map[int]int64 // by process
+	emit  func(strategy.Fact)
+}
+
+// withOutside wraps an emit. Only one goroutine at a time may call the result.
+func withOutside(used func(pid int) int64, emit func(strategy.Fact)) func(strategy.Fact) {
+	if used == nil {
+		return emit
+	}
+	o := &outside{used: used, known: map[int]int64{}, emit: emit}
+	return o.add
+}
+
+func (o *outside) add(f strategy.Fact) {
+	if m := f.Memory(); m != nil && m.Held > 0 && (m.Steps > 0 || m.Failed != "") {
+		if bytes := o.used(m.PID) - m.Held; bytes > 0 && len(o.known) < mostProcesses {
+			o.known[m.PID] = bytes
+		}
+		f.Memory().Outside = o.known[m.PID]
+	}
+	o.emit(f)
+}
+
+// mostProcesses bounds the remembered processes: ranks may start any number.
+const mostProcesses = 4096

@@ -151,9 +151,7 @@ func TestDeadlineStaysAsFarAwayWhenTheClockIsSet(t *testing.T) {
 	now := time.Now()
 	for _, text := range []string{"4h", now.Add(4 * time.Hour).Format(time.RFC3339Nano)} {
 		deadline, err := NoticeOptions{}.ReadDeadline(text, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, jump := range []time.Duration{0, 24 * time.Hour, -time.Hour} {
 			later := testenv.SetClock(t, now.Add(time.Hour), jump)
 			if left := byClock(deadline, later).Sub(later.Round(0)); left != 3*time.Hour {
@@ -163,5 +161,25 @@ func TestDeadlineStaysAsFarAwayWhenTheClockIsSet(t *testing.T) {
 	}
 	if end := byClock(time.Time{}, now); !end.IsZero() {
 		t.Errorf("no deadline is %s", end)
+	}
+}
+
+// What comes while ranks are being started waits for them: a pause must not stop
+// gpurun beside ranks that run, and a notice must not be lost.
+func TestSignalsKeepWhatComesWhileRanksStart(t *testing.T) {
+	s := &Signals{}
+	s.begin(30 * time.Second)
+	s.pass(unix.SIGUSR1)
+	s.pause() // would stop this test for good
+	if !s.paused || len(s.late) != 1 || s.late[0] != unix.SIGUSR1 {
+		t.Errorf("paused %v, late %v", s.paused, s.late)
+	}
+	if s.grace != 30*time.Second {
+		t.Errorf("grace %s", s.grace)
+	}
+	s.resume()
+	s.leave()
+	if s.starting || s.grace != 0 || s.late != nil {
+		t.Errorf("%+v", s)
 	}
 }

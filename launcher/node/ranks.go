@@ -2,14 +2,23 @@ package node
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
 	"github.com/gpurun/gpurun/launcher"
+	"github.com/gpurun/gpurun/launcher/errext"
 	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
@@ -131,3 +140,150 @@ func (n *Node) orders(a *attempt, l launcher.Launch) hook.Orders {
 		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
 	}
 }
+
+// openOutput opens the files and pipes of an attempt's output.
+func (n *Node) openOutput(a *attempt) (*ranks.Output, error) {
+	o, terminal := n.opts.Output.OutputOptions, n.opts.Output.isTerminal()
+	o.Ranks, o.Dir, o.Restarts, o.OnFact = a.ranks(), a.dir, a.n, a.emit
+	o.Template, _ = n.opts.Env.Lookup("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+	mode := n.opts.Output.TTY
+	o.TTY = a.local == 1 && (mode == "always" || mode == "auto" && terminal)
+	return ranks.OpenOutput(o)
+}
+
+// isTerminal reports whether both streams of the console are terminals.
+func (c Console) isTerminal() bool {
+	for _, w := range []io.Writer{c.Stdout, c.Stderr} {
+		if f, ok := w.(*os.File); !ok || !term.IsTerminal(int(f.Fd())) {
+			return false
+		}
+	}
+	return true
+}
+
+// stdin returns the stdin of rank 0: gpurun's own, unless gpurun runs in the background of a terminal. A rank
+// has no controlling terminal, so SIGTTIN would not stop it, and it would read input that is typed for the
+// shell.
+func (c Console) stdin() *os.File {
+	front, err := unix.IoctlGetInt(int(c.Stdin.Fd()), unix.TIOCGPGRP)
+	if err == nil && front != unix.Getpgrp() {
+		return nil
+	}
+	return c.Stdin
+}
+
+// cannotStart gives the error of a failed start its exit code, if it has none: a shortage of the machine may
+// pass, else the job itself is wrong. A stop by the user stays a stop.
+func cannotStart(err error) error {
+	var stop *launcher.Signal
+	switch {
+	case err == nil || errors.As(err, &stop) || errext.Code(err, 0) != 0:
+		return err
+	case isShort(err):
+		return errext.WithCode(errext.WithHint(err, "the machine is short of processes, descriptors or memory: see ulimit -a, and pids.max of the cgroup"), strategy.CodeRetry)
+	}
+	return errext.WithCode(err, strategy.CodeUsage)
+}
+
+// isShort reports whether an error is a shortage of resources.
+func isShort(err error) bool {
+	for _, short := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE, ranks.ErrNoGuard} {
+		if errors.Is(err, short) {
+			return true
+		}
+	}
+	return false
+}
+
+// Usable returns why gpurun cannot supervise ranks on this machine, with a hint; nil if it can.
+func Usable() error {
+	err := ranks.CheckProcesses()
+	hint := "raise it: ulimit -v unlimited"
+	if errors.Is(err, ranks.ErrProc) {
+		hint = "mount this namespace's own: unshare --mount-proc, or mount -t proc proc /proc"
+	}
+	return errext.WithCode(errext.WithHint(err, hint), strategy.CodeUsage)
+}
+
+// shell reports whether the job is a program that starts other programs, such as a shell script. Its exit
+// code may be that of any of them.
+func (n *Node) shell(l launcher.Launch) bool {
+	argv := n.opts.Argv(l.Command.Argv, 0)
+	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" && !strings.HasPrefix(filepath.Base(argv[0]), "python")
+}
+
+// openPrograms prepares to follow the programs of a shell; nil for other jobs.
+func (n *Node) openPrograms(a *attempt, l launcher.Launch) *hook.Programs {
+	if !n.shell(l) {
+		return nil
+	}
+	programs, err := hook.OpenPrograms(l.Dir, a.meeting.Offset, a.emit)
+	if err != nil {
+		a.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(err.Error())})
+	}
+	return programs
+}
+
+// awaitPrograms delays a shell's exit until its background programs have trained, and emits the ends of all
+// programs below it.
+func (a *attempt) awaitPrograms(f *strategy.Fact) {
+	if a.programs == nil {
+		return
+	}
+	exit := f.Exit()
+	exit.Shell = true
+	if exit.Code == 0 && !exit.Stopped {
+		waited := a.programs.AwaitTraining(a.lingering, a.patience(), func(names string) {
+			a.node.log.Note(fmt.Sprintf("the command has ended and left its training in the background; waiting for it: %s", names))
+		})
+		if waited {
+			f.Time = time.Now()
+		}
+		exit.Stopped = waited && a.lingering.Err() != nil
+	}
+	a.programs.Look()
+}
+
+// preflight checks the devices before the first attempt of this process, and returns the facts that prevent
+// the start. An error comes from the journal, or means that ctx is done.
+func (n *Node) preflight(ctx context.Context) ([]strategy.Fact, error) {
+	if n.opts.Preflight == nil || n.checked {
+		return nil, nil
+	}
+	var failed error
+	show := func(text string) {
+		if failed == nil {
+			failed = n.log.Append(launcher.Noticed{Text: text})
+		}
+	}
+	show("preflight: the GPUs are checked before the ranks are started, for a minute at most")
+	unfit := n.opts.Preflight(ctx, func(text string) { show("warning: " + text) })
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	n.checked = true
+	for _, f := range unfit {
+		show("warning: " + f.DriverEvent().Text())
+	}
+	return unfit, failed
+}
+
+// grounded is an attempt without ranks. Its facts say why they were not started.
+type grounded struct{ facts chan strategy.Fact }
+
+func ground(unfit []strategy.Fact) grounded {
+	facts := make(chan strategy.Fact, len(unfit))
+	for _, f := range unfit {
+		facts <- f
+	}
+	close(facts)
+	return grounded{facts}
+}
+
+func (g grounded) Facts() <-chan strategy.Fact { return g.facts }
+func (grounded) Stop(int, time.Duration)       {}
+func (grounded) StopPeers(int, []int)          {}
+func (grounded) Release()                      {}
+func (grounded) LastSign(int) strategy.Sign    { return strategy.Sign{} }
+func (grounded) Stacks()                       {}
+func (grounded) Progress() []strategy.Fact     { return nil }

@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gpurun/gpurun/launcher/ranks"
-
 	"github.com/gpurun/gpurun/launcher/hook"
+	"github.com/gpurun/gpurun/launcher/ranks"
 	"github.com/gpurun/gpurun/strategy"
 )
 
@@ -179,4 +178,23 @@ func addHeld(s *strategy.Sample, h hook.HeldMemory) {
 	}
 	s.Allocated, s.Reserved, s.Retries = h.Allocated, h.Reserved, h.Retries
 	s.Peak = cmp.Or(h.Peak, h.Allocated)
+}
+
+// compareEnvironments compares the variables that gpurun set with those of a failed rank: a script may have set
+// them itself.
+func (a *attempt) compareEnvironments() {
+	if a.node.opts.UsedVariable == nil {
+		return
+	}
+	for _, rank := range a.ranks() {
+		for name, value := range hook.Environ(a.dir, rank) {
+			if value == a.asked[name] {
+				continue
+			}
+			for k, v := range a.node.opts.UsedVariable(name, a.asked[name], value) {
+				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "probe", Content: &strategy.ObservedSetting{
+					Knob: k, Value: v, Text: fmt.Sprintf("%s=%s in the environment of rank %d", name, value, rank)}})
+			}
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/gpurun/gpurun/launcher/ranks"
+	"github.com/gpurun/gpurun/test/testenv"
 
 	"github.com/gpurun/gpurun/launcher/hook"
 	"github.com/gpurun/gpurun/strategy"
@@ -51,9 +52,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 		return latest
 	}
 	a, err := f.start(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	await(t, "the steps", func() bool { s := now(); return len(s) == 2 && s[0].Step == 5 && s[0].Loss != nil })
 	loss := .25
 	want := []strategy.Sample{
@@ -63,9 +62,7 @@ echo 7 100 0.5 1700000001 1 11 21 31 2 eval 0 0 7 >$(dirname $TORCHELASTIC_ERROR
 	if diff := cmp.Diff(want, now(), cmpopts.IgnoreFields(strategy.Sample{}, "Time")); diff != "" {
 		t.Error(diff)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644))
 	drain(a.Facts())
 	if s := now()[0]; s.Step != 7 || s.Counted != 0 || s.Peak != 31 || s.Phase != "eval" || time.Since(s.Time) > time.Hour {
 		t.Errorf("at the end: %+v", s)
@@ -90,16 +87,12 @@ func TestRanksOnTheCPUAreSeenBeforeTheirFirstStep(t *testing.T) {
 		return append(latest, strategy.Sample{})[0]
 	}
 	a, err := f.start(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	await(t, "memory", func() bool { return now().Allocated > 0 })
 	if s := now(); s.Device != "cpu" || s.Phase != "load" || s.Peak < s.Allocated || s.Allowed != 1<<40 {
 		t.Errorf("%+v", s)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, "go-on"), nil, 0o644))
 	drain(a.Facts())
 	if s := now(); s.Allocated == 0 || s.Device != "cpu" {
 		t.Errorf("at the end: %+v", s)

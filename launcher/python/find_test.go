@@ -8,6 +8,7 @@ import (
 
 	"github.com/gpurun/gpurun/launcher/commandline"
 	"github.com/gpurun/gpurun/launcher/errext"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // disk makes files in a new folder: name to content. Those under a bin
@@ -17,16 +18,12 @@ func disk(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		mode := os.FileMode(0o644)
 		if strings.HasSuffix(filepath.Dir(path), "bin") {
 			mode = 0o755
 		}
-		if err := os.WriteFile(path, []byte(strings.ReplaceAll(content, "$DIR", dir)), mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(path, []byte(strings.ReplaceAll(content, "$DIR", dir)), mode))
 	}
 	return dir
 }
@@ -74,9 +71,7 @@ func TestFindOrder(t *testing.T) {
 			}
 			for _, name := range c.drop {
 				if strings.Contains(name, "/") {
-					if err := os.Remove(filepath.Join(dir, name)); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, os.Remove(filepath.Join(dir, name)))
 					continue
 				}
 				set = append(set, name+"=")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/gpurun/gpurun/launcher/commandline"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -12,6 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // real is an interpreter of this machine.
@@ -31,12 +33,8 @@ func real(t *testing.T) string {
 // write makes a file, in folders that it makes.
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	testenv.Check(t, os.WriteFile(path, []byte(text), 0o755))
 }
 
 // counting is an interpreter that notes each of its starts.
@@ -193,9 +191,7 @@ func TestImportsTakeTheirTime(t *testing.T) {
 func gone(t *testing.T, child string) {
 	t.Helper()
 	pid, err := os.ReadFile(child)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 		if err != nil || strings.Contains(string(stat), ") Z ") {

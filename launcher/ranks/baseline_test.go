@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // slow is a connection to a board that comes up after a while.
@@ -179,5 +180,170 @@ func TestMemoryOfAProcess(t *testing.T) {
 	var none *NVMLConnection
 	if got := none.Baseline(nil, DeviceView{}, 0).Used(7); got != 0 {
 		t.Errorf("without NVML a process holds %d bytes", got)
+	}
+}
+
+// baselineOf is a board's devices before attempt 0.
+func baselineOf(t *testing.T, n *NVML) []Device {
+	t.Helper()
+	devices, err := n.Devices()
+	testenv.Check(t, err)
+	return devices
+}
+
+func TestSettleAtOnce(t *testing.T) {
+	b := newBoard(h100(0), h100(1))
+	n := &NVML{driver: b}
+	baseline := baselineOf(t, n)
+	b.use(uuids[1], idleLevel) // a little more than before, but nothing to speak of
+	if facts := n.Settle(t.Context(), baseline, time.Hour); facts != nil {
+		t.Errorf("%+v", facts)
+	}
+	if b.asked != 2 {
+		t.Errorf("asked %d times", b.asked)
+	}
+}
+
+// Memory comes back a while after the ranks have gone.
+func TestSettleWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0), h100(1))
+		n := &NVML{driver: b}
+		b.use(uuids[0], 20*gib) // somebody has been here all along
+		baseline := baselineOf(t, n)
+		b.use(uuids[0], 75*gib)
+		b.use(uuids[1], 70*gib)
+		time.AfterFunc(3*time.Second, func() { b.use(uuids[0], 20*gib) })
+		time.AfterFunc(5*time.Second, func() { b.use(uuids[1], 1<<20) })
+		begin := time.Now()
+		if facts := n.Settle(t.Context(), baseline, time.Minute); facts != nil {
+			t.Errorf("%+v", facts)
+		}
+		if took := time.Since(begin); took < 5*time.Second || took > 5*time.Second+2*settleStep {
+			t.Errorf("took %v, want 5 s", took)
+		}
+	})
+}
+
+// What ended ranks held comes back within milliseconds, which is all that is waited.
+func TestSettleIsQuick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0))
+		n := &NVML{driver: b}
+		baseline := baselineOf(t, n)
+		b.use(uuids[0], 75*gib)
+		time.AfterFunc(15*time.Millisecond, func() { b.use(uuids[0], 0) })
+		begin := time.Now()
+		if facts := n.Settle(t.Context(), baseline, time.Minute); facts != nil {
+			t.Errorf("%+v", facts)
+		}
+		if took := time.Since(begin); took > 25*time.Millisecond {
+			t.Errorf("took %v for memory that was back after 15 ms", took)
+		}
+	})
+}
+
+func TestSettleHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0), h100(1), h100(2))
+		n := &NVML{driver: b}
+		baseline := []Device{h100(2), h100(0)} // cuda:0 and cuda:1
+		b.use(uuids[0], 39*gib, DeviceProcess{4711, 30 * gib}, DeviceProcess{12, 9 * gib})
+		b.use(uuids[1], 70*gib) // not the job's
+		begin := time.Now()
+		got := n.Settle(t.Context(), baseline, 10*time.Second)
+		want := []strategy.Fact{{
+			Time: time.Now(), Rank: -1, Source: "nvml",
+			Content: &strategy.Tenant{Device: "cuda:1", Bytes: 39 * gib, PIDs: []int{12, 4711}},
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got\n%s", diff)
+		}
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("took %v, want the bound of 10 s", took)
+		}
+	})
+}
+
+// A container does not see which process holds memory, but sees that it is held.
+func TestSettleHolderUnseen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0))
+		n := &NVML{driver: b}
+		baseline := baselineOf(t, n)
+		b.use(uuids[0], 5*gib)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got := n.Settle(ctx, baseline, time.Hour)
+		if len(got) != 1 || strategy.As[*strategy.Tenant](got[0]) == nil || strategy.As[*strategy.Tenant](got[0]).Bytes != 5*gib || strategy.As[*strategy.Tenant](got[0]).PIDs != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// A GPU that does not answer is a gap, at once: waiting does not mend it.
+func TestSettleLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0), h100(1))
+		n := &NVML{driver: b}
+		baseline := baselineOf(t, n)
+		b.broken[uuids[1]] = errLost
+		begin := time.Now()
+		got := n.Settle(t.Context(), baseline, time.Hour)
+		if len(got) != 1 || strategy.As[strategy.Gap](got[0]) != "cannot read the memory use of cuda:1: GPU is lost" || time.Since(begin) > 0 {
+			t.Errorf("%+v after %v", got, time.Since(begin))
+		}
+	})
+}
+
+// What the devices hold is read beside all else, and a driver that does not come up, or
+// loses a device, holds up no other.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBoard(h100(0), h100(1))
+		c := slow(b, time.Minute)
+		before := c.Baseline(nil, DeviceView{Count: 2}, 0)
+		now, stop := before.Follow(t.Context())
+		if got := now(); got != nil {
+			t.Errorf("before NVML is up: %+v", got)
+		}
+		time.Sleep(time.Minute + time.Second)
+		b.use(uuids[1], 20*gib)
+		time.Sleep(followPause)
+		if got := now(); len(got) != 2 || got[0].Used != 1<<20 || got[1].Used != 20*gib || got[1].Total == 0 {
+			t.Errorf("now %+v", got)
+		}
+		b.mu.Lock()
+		b.broken[uuids[1]] = errors.New("lost")
+		b.mu.Unlock()
+		b.use(uuids[0], 1*gib)
+		time.Sleep(followPause)
+		if got := now(); len(got) != 2 || got[0].Used != 1*gib || got[1].Used != 20*gib {
+			t.Errorf("with a device that is lost: %+v", got)
+		}
+		stop()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// The end does not wait for NVML.
+func TestFollowEndsBeforeNVML(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := slow(newBoard(h100(0)), time.Hour)
+		begin := time.Now()
+		now, stop := c.Baseline(nil, DeviceView{}, 0).Follow(t.Context())
+		stop()
+		if took := time.Since(begin); took != 0 || now() != nil {
+			t.Errorf("took %s: %+v", took, now())
+		}
+		time.Sleep(2 * time.Hour)
+	})
+	var none *NVMLConnection
+	now, stop := none.Baseline(nil, DeviceView{}, 0).Follow(t.Context())
+	stop()
+	if now() != nil {
+		t.Error("devices without a driver")
 	}
 }

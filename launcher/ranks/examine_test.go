@@ -174,3 +174,176 @@ func TestRecoveryAction(t *testing.T) {
 		}
 	})
 }
+
+// board is a driver with GPUs that a test makes, loses and fills. A real driver
+// raises an Xid or loses a GPU only when something breaks, and most machines that
+// run these tests have none.
+type board struct {
+	mu      sync.Mutex
+	gpus    []Device
+	parts   map[int][]Device           // MIG instances by index
+	holders map[string][]DeviceProcess // by UUID
+	broken  map[string]error           // by UUID
+	healths map[string]strategy.Health
+	ill     map[string]error // by UUID: what health answers
+	looking chan struct{}    // health waits until it is closed; nil: it does not
+	asked   int              // calls of device
+
+	alarms     chan func() (alarm, error)
+	subscribed []string
+	refuse     error // what subscribe answers
+	closed     bool
+}
+
+func newBoard(gpus ...Device) *board {
+	return &board{
+		gpus: gpus, parts: map[int][]Device{}, holders: map[string][]DeviceProcess{}, broken: map[string]error{},
+		healths: map[string]strategy.Health{}, ill: map[string]error{},
+		alarms: make(chan func() (alarm, error), 8),
+	}
+}
+
+func (b *board) versions() (string, int) { return "580.65.06", 12 }
+
+func (b *board) health(uuid string) (strategy.Health, error) {
+	if b.looking != nil {
+		<-b.looking
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.healths[uuid], b.ill[uuid]
+}
+
+func (b *board) devices() ([]Device, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var usable []Device
+	var errs []error
+	for _, d := range b.gpus {
+		if err := b.broken[d.UUID]; err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		usable = append(usable, d)
+	}
+	return usable, errors.Join(errs...)
+}
+
+func (b *board) device(uuid string) (Device, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	if err := b.broken[uuid]; err != nil {
+		return Device{}, err
+	}
+	for _, d := range b.all() {
+		if d.UUID == uuid {
+			return d, nil
+		}
+	}
+	return Device{}, errors.New("not found")
+}
+
+func (b *board) all() []Device {
+	all := slices.Clone(b.gpus)
+	for _, parts := range b.parts {
+		all = append(all, parts...)
+	}
+	return all
+}
+
+func (b *board) instances(index int) ([]Device, error) { return b.parts[index], nil }
+
+func (b *board) processes(uuid string) ([]DeviceProcess, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.holders[uuid]), b.broken[uuid]
+}
+
+func (b *board) subscribe(uuids []string) (subscription, error) {
+	b.subscribed = uuids
+	if b.refuse != nil && len(uuids) < 2 {
+		return nil, b.refuse
+	}
+	return b, b.refuse
+}
+
+func (b *board) next(bound time.Duration) (alarm, error) {
+	select {
+	case a := <-b.alarms:
+		return a()
+	case <-time.After(bound):
+		return alarm{}, errQuiet
+	}
+}
+
+func (b *board) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	return nil
+}
+
+// use sets how much memory a device holds.
+func (b *board) use(uuid string, bytes int64, holders ...DeviceProcess) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i := range b.gpus {
+		if b.gpus[i].UUID == uuid {
+			b.gpus[i].Used = bytes
+		}
+	}
+	b.holders[uuid] = holders
+}
+
+const gib = 1 << 30
+
+// h100 is one of a few equal GPUs.
+func h100(index int) Device {
+	return Device{
+		Index: index, UUID: uuids[index], Name: "NVIDIA H100 80GB HBM3",
+		Total: 80 * gib, Used: 1 << 20, Capability: [2]int{9, 0},
+	}
+}
+
+var uuids = []string{
+	"GPU-5a2b6c1e-0001-4c6f-9d6b-0f2c1de2a001", "GPU-5a2b6c1e-0002-4c6f-9d6b-0f2c1de2a002",
+	"GPU-9f2b6c1e-0003-4c6f-9d6b-0f2c1de2a003", "GPU-e02b6c1e-0004-4c6f-9d6b-0f2c1de2a004",
+}
+
+func TestBF16(t *testing.T) {
+	for capability, want := range map[[2]int]bool{
+		{7, 0}: false, {7, 5}: false, {8, 0}: true, {8, 6}: true, {9, 0}: true, {12, 0}: true, {}: false,
+	} {
+		if got := (Device{Capability: capability}).BF16(); got != want {
+			t.Errorf("capability %v: %v", capability, got)
+		}
+	}
+}
+
+func TestDevices(t *testing.T) {
+	b := newBoard(h100(0), h100(1))
+	n := &NVML{driver: b}
+	devices, err := n.Devices()
+	if diff := cmp.Diff([]Device{h100(0), h100(1)}, devices); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+	b.broken[uuids[0]] = errLost
+	devices, err = n.Devices()
+	if diff := cmp.Diff([]Device{h100(1)}, devices); diff != "" || !errors.Is(err, errLost) {
+		t.Errorf("one lost: %v\n%s", err, diff)
+	}
+	if err := n.Close(); err != nil || !b.closed {
+		t.Errorf("close: %v", err)
+	}
+}
+
+// A process with both a compute and a graphics context holds memory once.
+func TestProcesses(t *testing.T) {
+	b := newBoard(h100(0))
+	b.use(uuids[0], gib, DeviceProcess{9, 5}, DeviceProcess{3, 7}, DeviceProcess{9, 5})
+	got, err := (&NVML{driver: b}).Processes(h100(0))
+	if diff := cmp.Diff([]DeviceProcess{{3, 7}, {9, 5}}, got); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}

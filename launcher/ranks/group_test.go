@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // exits reads all ends of a group, by rank.
@@ -91,12 +94,8 @@ func TestOutputEndsWithTheRank(t *testing.T) {
 
 func TestStartIsAllOrNone(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain")
-	if err := os.WriteFile(plain, []byte("neither script nor program"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(plain+".run", []byte("\x00\x01"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(plain, []byte("neither script nor program"), 0o600))
+	testenv.Check(t, os.WriteFile(plain+".run", []byte("\x00\x01"), 0o700))
 	for _, test := range []struct {
 		name   string
 		change func(*Rank)
@@ -171,9 +170,7 @@ func TestRankEnvironment(t *testing.T) {
 		t.Fatalf("exit %+v", e)
 	}
 	got, err := h.r.ReadString(';')
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fields := strings.Fields(got)
 	// ls opens descriptor 3 itself, for the directory.
 	want := []string{"0", "1", "2", "3", "SigBlk:", "0000000000000000", "SigIgn:", fields[7], "\xff\xfe;"}
@@ -188,9 +185,7 @@ func TestRankEnvironment(t *testing.T) {
 func ignoredSignals(t *testing.T) string {
 	t.Helper()
 	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, rest, _ := strings.Cut(string(status), "SigIgn:")
 	return strings.Fields(rest)[0]
 }
@@ -223,12 +218,8 @@ func TestRankRuns(t *testing.T) {
 
 func TestProgramIsFoundInTheRanksPath(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bin", "train"), []byte("#!/bin/sh\nexit 42\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "bin"), 0o700))
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "bin", "train"), []byte("#!/bin/sh\nexit 42\n"), 0o700))
 	for _, path := range []string{filepath.Join(dir, "bin"), "bin", "/nowhere:bin"} {
 		t.Run(path, func(t *testing.T) {
 			g := newHarness(t).start(StartOptions{}, Rank{Argv: []string{"train"}, Env: []string{"PATH=" + path}, Dir: dir})
@@ -250,5 +241,171 @@ func BenchmarkEightRanks(b *testing.B) {
 			b.Fatal(err)
 		}
 		g.Stop(time.Hour)
+	}
+}
+
+func TestLimitIsPutOnEachRank(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(StartOptions{DataLimit: 64 << 30}, h.rank(0, "sleep"), h.rank(1, "sleep"))
+	for rank, pid := range g.PIDs() {
+		var got unix.Rlimit
+		testenv.Check(t, unix.Prlimit(pid, unix.RLIMIT_DATA, nil, &got))
+		if want := (unix.Rlimit{Cur: 64 << 30, Max: 64 << 30}); got != want {
+			t.Errorf("rank %d: limit %v, want %v", rank, got, want)
+		}
+	}
+}
+
+// A shell starts its first command before the limit is on itself: the command has it, too.
+func TestLimitIsPutOnTheFirstCommandOfAShell(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "limits")
+	script := `(i=0; until [ "$(ulimit -d)" != unlimited ] || [ $i = 30 ]; do sleep 0.1; i=$((i+1)); done; ulimit -d >>"$0") & wait`
+	const starts = 20
+	for n := range starts {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			exits(newHarness(t).start(StartOptions{DataLimit: 64 << 30}, Rank{Argv: []string{"/bin/sh", "-c", script, out}, Env: os.Environ()}))
+		})
+	}
+	text, err := os.ReadFile(out)
+	if want := strings.Repeat(fmt.Sprintln(64<<20), starts); err != nil || string(text) != want {
+		t.Errorf("limits in KiB: %q, %v, want %q", text, err, want)
+	}
+}
+
+// withoutLimits asks, as an ordinary user, for more than the hard limit.
+func withoutLimits([]string) {
+	hard := &unix.Rlimit{Cur: 1 << 45, Max: 1 << 45}
+	if err := unix.Setrlimit(unix.RLIMIT_DATA, hard); err != nil {
+		panic(err)
+	}
+	rank := Rank{Rank: 6, Argv: []string{"/bin/sleep", "1000"}, Dir: "/"} // this user may not be allowed into the tests' folder
+	_, err := Start(context.Background(), []Rank{rank}, StartOptions{DataLimit: 1 << 46})
+	fmt.Print(err)
+	if !errors.Is(err, unix.EPERM) {
+		syscall.Exit(1)
+	}
+	t, err := snapshot()
+	if err != nil {
+		panic(err)
+	}
+	if left := t.children[os.Getpid()]; len(left) != 0 {
+		fmt.Print(" left: ", left)
+		syscall.Exit(1)
+	}
+}
+
+func TestLimitThatIsRefused(t *testing.T) {
+	cmd := helperCommand(os.Environ(), false, "unlimited")
+	if os.Geteuid() == 0 {
+		cmd.Path = "/proc/self/exe" // another user may not be allowed to walk to the binary
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	}
+	out, err := cmd.Output()
+	if want := "start rank 6: prlimit RLIMIT_DATA: operation not permitted"; err != nil || !strings.HasPrefix(string(out), want) {
+		t.Errorf("said %q, want %q: %v", out, want, err)
+	}
+}
+
+// Of a rank and the processes that it started, the largest counts: a wrapper uses little memory. With a
+// limit, the memory that the limit counts is used.
+func TestHeldIsThatOfTheLargestProcess(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(StartOptions{Marker: t.Name()}, h.rank(0, "sleep"), h.rank(1, "hoards"))
+	ids := h.readProcesses(3)
+	small, large := g.Held(0), g.Held(1)
+	if small.Now <= 0 || small.Now >= large.Now || large.Now < 64<<20 || large.Peak < large.Now {
+		t.Errorf("held %+v and %+v", small, large)
+	}
+	g.Stop(time.Second)
+	h.gone(ids...)
+	if left, none := g.Held(1), g.Held(7); left != (RankMemory{}) || none != left {
+		t.Errorf("of a rank that is gone: %+v, of none: %+v", left, none)
+	}
+	limited := h.start(StartOptions{Marker: t.Name(), DataLimit: 64 << 30}, h.rank(0, "sleep"))
+	h.readProcesses(1)
+	if all := limited.Held(0); all.Now <= small.Now || all.Peak < all.Now {
+		t.Errorf("under a limit: %+v", all)
+	}
+}
+
+// What a rank left behind is waited for wherever it has gone, and not signalled.
+func TestLingerWaitsForWhatRanksLeft(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(StartOptions{Marker: t.Name()}, h.rank(0, "farewell"))
+	daemon := h.readProcesses(1)[0]
+	<-g.Exits()
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan bool)
+	go func() { waited <- g.Linger(ctx) }()
+	cancel()
+	if <-waited {
+		t.Error("nothing is left, says Linger beside a daemon")
+	}
+	if p, err := readProcess(daemon.PID); err != nil || p.identity != daemon || !p.alive() {
+		t.Errorf("the daemon is gone: %v", err)
+	}
+	go func() { waited <- g.Linger(t.Context()) }()
+	h.kill(daemon)
+	if !<-waited {
+		t.Error("something is left, says Linger when the daemon is gone")
+	}
+	if report := g.Stop(0); report.Swept != 0 || len(report.Leftover) != 0 {
+		t.Errorf("report %+v", report)
+	}
+}
+
+// What a command started is ended with it: its children, those in sessions of their own, and
+// those that have lost their parents, whether it ends by itself or is ended.
+func TestBesideEndsAllThatACommandStarted(t *testing.T) {
+	const starts = `echo $$ >first
+sleep 1000 & echo $! >child
+setsid sh -c 'echo $$ >session.new; mv session.new session; sleep 1000' &
+setsid sh -c 'setsid sh -c "echo \$\$ >orphan.new; mv orphan.new orphan; sleep 1000" & sleep 0.01' &
+until [ -e session ] && [ -e orphan ]; do sleep 0.01; done
+`
+	for name, test := range map[string]struct {
+		rest string
+		want error
+	}{"it is ended": {"echo yes >ready; sleep 1000", errors.New("time is up")}, "it ends": {"echo yes >ready", nil}} {
+		dir := t.TempDir()
+		cmd := Rank{Argv: []string{"sh", "-c", starts + test.rest}, Env: os.Environ(), Dir: dir}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() {
+			_, err := RunBeside(ctx, []Rank{cmd})
+			ended <- err
+		}()
+		for test.want != nil {
+			if _, err := os.Stat(filepath.Join(dir, "ready")); err == nil {
+				cancel(test.want)
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := <-ended; !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		cancel(nil)
+		for _, file := range []string{"first", "child", "session", "orphan"} {
+			text, err := os.ReadFile(filepath.Join(dir, file))
+			testenv.Check(t, err)
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			testenv.Check(t, err)
+			if p, err := readProcess(pid); err == nil && p.alive() {
+				t.Errorf("%s: %s, process %d, is left (%s)", name, file, pid, p.name)
+			}
+		}
+	}
+}
+
+// What a process says is bounded, and one that is not there is an error.
+func TestBesideBoundsOutput(t *testing.T) {
+	flood := Rank{Argv: []string{"head", "-c", "20000000", "/dev/zero"}, Env: os.Environ()}
+	all, err := RunBeside(t.Context(), []Rank{flood})
+	if err != nil || len(all[0].Out) != mostOutput || all[0].Code != 0 {
+		t.Errorf("%d bytes with code %d, %v", len(all[0].Out), all[0].Code, err)
+	}
+	if _, err := RunBeside(t.Context(), []Rank{{Argv: []string{"no-such-program"}}}); err == nil {
+		t.Error("a program that is not there started")
 	}
 }

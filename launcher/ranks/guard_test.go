@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // startSupervisor starts a gpurun of its own that runs the helpers, and returns
@@ -197,18 +199,14 @@ func TestOrphansOfOtherCommandsAreSpared(t *testing.T) {
 	ids := h.readProcesses(2)
 	h.killGuardsOf(g, successor)
 	pid, end, err := newOrphan(false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	report := g.Stop(time.Hour)
 	h.gone(ids...)
 	if p, err := readProcess(pid); err != nil || !p.alive() || report.Swept != 1 {
 		t.Errorf("orphan of a command: %+v, %v; report %+v", p, err, report)
 	}
 	release, err := Reap()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer release()
 	if err := end(); err != nil {
 		t.Error(err)
@@ -298,13 +296,9 @@ func TestGuardBearsAnotherName(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "sleep"))
 	guard := g.guardID().PID
 	p, err := readProcess(guard)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", guard))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := fmt.Sprint(guardName, os.Getpid())
 	if got := strings.TrimRight(string(cmdline), "\x00"); p.name != want || got != want || p.session != guard {
 		t.Errorf("name %q, command line %q, session %d of pid %d", p.name, got, p.session, guard)
@@ -320,9 +314,7 @@ func TestGuardSurvivesAllSignalsButKill(t *testing.T) {
 	guard := g.guardID()
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTSTP, unix.SIGHUP} {
 		for _, pid := range []int{guard.PID, h.above(guard).PID} {
-			if err := unix.Kill(pid, sig); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, unix.Kill(pid, sig))
 		}
 	}
 	g.Stop(time.Hour)
@@ -343,9 +335,7 @@ func TestSuspendedGuard(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "heeds"), h.rank(1, "setsid"), h.rank(2, "sleep"))
 	ids := h.readProcesses(4)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
-		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Kill(guard.PID, unix.SIGSTOP))
 	}
 	victim := h.identify(g.PIDs()[2])
 	h.kill(victim)
@@ -369,9 +359,7 @@ func TestSuspendedGuardsAreWoken(t *testing.T) {
 	g := h.start(StartOptions{}, h.rank(0, "sleep"), h.rank(1, "sleep"))
 	h.readProcesses(2)
 	for _, guard := range []identity{h.above(g.guardID()), g.guardID()} {
-		if err := unix.Kill(guard.PID, unix.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Kill(guard.PID, unix.SIGSTOP))
 	}
 	h.kill(h.identify(g.PIDs()[1]))
 	if f := <-g.Exits(); f.Rank != 1 || f.Exit().Signal != int(unix.SIGKILL) || f.Exit().Stopped {
@@ -415,5 +403,63 @@ func TestGuardWithoutASupervisor(t *testing.T) {
 		if err := cmd.Run(); err == nil || !strings.HasPrefix(word.String(), "gpurun: error: guard process: ") {
 			t.Errorf("%s=%s: said %q, %v", guardVariable, value, word.String(), err)
 		}
+	}
+}
+
+// If a supervisor is killed after its ranks ended with 0 by themselves, it has not seen that, but the guard
+// has, and writes it. Other ends of ranks are not written.
+func TestEndsAreWrittenIfAnyProcessIsKilled(t *testing.T) {
+	end := func(_ identity, ranks []identity) {
+		for _, id := range ranks {
+			_ = unix.Kill(id.PID, unix.SIGTERM)
+		}
+	}
+	for name, c := range map[string]struct {
+		helpers []string
+		then    func(supervisor identity, ranks []identity)
+		over    int // ranks
+		loses   bool
+		ends    int
+	}{
+		"by themselves":       {[]string{"obeys", "obeys"}, end, 2, false, 2},
+		"the guard is killed": {[]string{"obeys", "obeys"}, end, 2, true, 2},
+		"one fails":           {[]string{"obeys", "heeds"}, end, 2, false, 0},
+		"one still runs":      {[]string{"obeys", "deaf"}, end, 1, false, 0},
+		"they are stopped":    {[]string{"obeys", "obeys"}, func(s identity, _ []identity) { _ = unix.Kill(s.PID, unix.SIGUSR1) }, 2, false, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ends")
+			t.Setenv("ENDS", path)
+			h := newHarness(t)
+			supervisor, guard, ranks := h.startSupervisor(2, c.helpers...)
+			outer := h.above(guard)
+			if c.loses {
+				h.kill(guard)
+				h.word("guard")
+			}
+			c.then(supervisor, ranks)
+			for over := 0; over < c.over; time.Sleep(time.Millisecond) {
+				over = 0
+				for _, id := range ranks {
+					if p, err := readProcess(id.PID); err != nil || !p.alive() {
+						over++
+					}
+				}
+			}
+			h.kill(supervisor)
+			f, err := os.Open(path)
+			testenv.Check(t, err)
+			defer f.Close()
+			ends := ReadEnds(f) // waits for the guard
+			if len(ends) != c.ends {
+				t.Errorf("%d ends are written, want %d", len(ends), c.ends)
+			}
+			for rank, f := range ends {
+				if f.Rank != rank || f.Exit() == nil || f.Exit().Code != 0 || f.Time.IsZero() {
+					t.Errorf("rank %d: %+v", rank, f)
+				}
+			}
+			h.awaitGone(append(ranks, supervisor, guard, outer)...)
+		})
 	}
 }

@@ -15,7 +15,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A helper is this test binary, started with a helper's name as its first
@@ -296,9 +299,7 @@ type harness struct {
 func newHarness(t *testing.T) *harness {
 	t.Helper()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	h := &harness{t: t, r: bufio.NewReader(r), w: w}
 	t.Cleanup(func() {
 		for _, id := range h.known {
@@ -413,17 +414,79 @@ func (g *Group) guardID() identity {
 func descriptorCount(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return len(entries)
 }
 
 func pidIsChild(t *testing.T, pid int) bool {
 	t.Helper()
 	pids, err := children(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return slices.Contains(pids, pid)
+}
+
+const muteVariable = "PROC_TEST_MUTE"
+
+// maybeMute simulates a program that does not call MaybeGuard first.
+func maybeMute() {
+	if !strings.HasPrefix(os.Args[0], guardName) {
+		return
+	}
+	switch os.Getenv(muteVariable) {
+	case "ends":
+		syscall.Exit(0)
+	case "hangs":
+		forever()
+	case "starts":
+		_, err := Start(context.Background(), []Rank{{Argv: []string{"/bin/true"}}}, StartOptions{})
+		fmt.Fprint(os.Stderr, err)
+		syscall.Exit(0)
+	}
+}
+
+// TestMain lets the test binary be the child that a test starts: a guard, a rank, a helper of a rank, a process
+// that is killed for its memory, or a gpurun that is killed while it writes a log.
+func TestMain(m *testing.M) {
+	// With the race detector a process that exits sleeps for a second first.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		panic(err)
+	}
+	maybeMute()
+	MaybeGuard()
+	maybeHelper()
+	if role := os.Getenv(childRole); role != "" {
+		os.Exit(playRank(role))
+	}
+	switch os.Getenv(role) {
+	case "watcher":
+		watch()
+		return
+	case "glutton":
+		devour()
+		return
+	}
+	if path := os.Getenv(writesVariable); path != "" {
+		writeLogs(path)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// writesVariable is the path of a log that a child writes until it is killed.
+const writesVariable = "GPURUN_TEST_WRITES"
+
+func writeLogs(path string) {
+	for {
+		w, err := CreateLog(path, 16*LeastLog)
+		if err != nil {
+			panic(err)
+		}
+		for i := range 6000 {
+			if _, err := fmt.Fprintf(w, "line %06d\n", i); err != nil {
+				panic(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			panic(err)
+		}
+	}
 }

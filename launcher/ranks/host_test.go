@@ -3,6 +3,7 @@ package ranks
 import (
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/rogpeppe/go-internal/txtar"
+	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // at is a machine whose /proc and /sys lie in root.
@@ -23,9 +26,7 @@ func at(root fs.FS) Machine { return Machine{root} }
 func fixture(t *testing.T, name string) fstest.MapFS {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", name+".txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	root := fstest.MapFS{}
 	for _, f := range archive.Files {
 		root[f.Name] = &fstest.MapFile{Data: f.Data}
@@ -229,4 +230,77 @@ func FuzzGroups(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestFileSystemOf: the deepest mount above a path counts, and of several at one point the last.
+func TestFileSystemOf(t *testing.T) {
+	const mounts = `22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:21 / /dev/shm rw,nosuid - tmpfs tmpfs rw,size=65536k
+24 22 0:40 / /data rw - autofs systemd-1 rw
+25 24 0:41 / /data rw,relatime - nfs4 filer:/vol rw,vers=4.2
+26 22 8:2 / /my\040disk ro,relatime - xfs /dev/sdb1 ro
+`
+	m := at(fstest.MapFS{"proc/self/mountinfo": {Data: []byte(mounts)}})
+	for path, want := range map[string]strategy.FileSystem{
+		"/data/out/c.pt":    {Mount: "/data", Type: "nfs4", Source: "filer:/vol"},
+		"/database/c.pt":    {Mount: "/", Type: "ext4", Source: "/dev/sda1"},
+		"/dev/shm/torch_7":  {Mount: "/dev/shm", Type: "tmpfs", Source: "tmpfs"},
+		"/my disk/c.pt":     {Mount: "/my disk", Type: "xfs", Source: "/dev/sdb1", ReadOnly: true},
+		"/data/../etc/c.pt": {Mount: "/", Type: "ext4", Source: "/dev/sda1"},
+	} {
+		want.Path = path
+		if got := m.FileSystemOf(path, false); got == nil || *got != want {
+			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
+	if got := at(fstest.MapFS{}).FileSystemOf("/data", true); got != nil {
+		t.Errorf("%+v of a machine without mounts", got)
+	}
+	if got := ThisMachine().FileSystemOf("/dev/none", true); got == nil || got.Mount == "" {
+		t.Errorf("%+v of a path of this machine", got)
+	}
+}
+
+func TestSwapDir(t *testing.T) {
+	if got := SwapDir("", "/runs/r/attempt-1"); got != "" {
+		t.Errorf("without nvme_path: %q", got)
+	}
+	if got, want := SwapDir("/nvme", "/runs/r/attempt-1"), "/nvme/gpurun-r-attempt-1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestLackOfNVMe(t *testing.T) {
+	root := filepath.Join(t.TempDir(), "made")
+	if reason := LackOfNVMe(root); reason != "" {
+		t.Errorf("a folder that can be made: %s", reason)
+	}
+	if _, err := os.Stat(root); !os.IsNotExist(err) {
+		t.Errorf("the question made the folder: %v", err)
+	}
+	if reason := LackOfNVMe("/dev/shm"); !strings.Contains(reason, "is in host memory (tmpfs)") {
+		t.Errorf("/dev/shm: %q", reason)
+	}
+	if reason := LackOfNVMe(filepath.Join(t.TempDir(), "missing", "too")); !strings.Contains(reason, "no such file") {
+		t.Errorf("a missing folder: %q", reason)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	testenv.Check(t, os.WriteFile(file, nil, 0o644))
+	if reason := LackOfNVMe(file); !strings.Contains(reason, "not a directory") {
+		t.Errorf("a file: %q", reason)
+	}
+}
+
+// The free space is counted in fragments, which some file systems make smaller than
+// the block that they like to be written in.
+func TestFreeBytes(t *testing.T) {
+	dir := t.TempDir()
+	var s unix.Statfs_t
+	testenv.Check(t, unix.Statfs(dir, &s))
+	free, err := FreeSpace(filepath.Join(dir, "made"))
+	testenv.Check(t, err)
+	const slack = 1 << 30 // others write meanwhile
+	if want := int64(s.Bavail) * int64(s.Frsize); free < want-slack || free > want+slack {
+		t.Errorf("%d bytes are free, want some %d", free, want)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // role selects what a child of the test, which is this same program, does.
@@ -133,23 +134,15 @@ func write(t *testing.T, file, text string) {
 func TestRiseReal(t *testing.T) {
 	dir := childGroup(t)
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	watcher := exec.CommandContext(t.Context(), self)
 	watcher.Env = append(os.Environ(), role+"=watcher")
 	watcher.Stderr = os.Stderr
 	stdin, err := watcher.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	stdout, err := watcher.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watcher.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, watcher.Start())
 	joined := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(watcher.Process.Pid)), 0o644)
 	if joined == nil {
 		_, err = stdin.Write([]byte{'\n'})
@@ -192,13 +185,9 @@ func TestRiseReal(t *testing.T) {
 
 func TestMemoryReal(t *testing.T) {
 	m, err := ThisMachine().Memory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Sysinfo(&info))
 	if total := int64(info.Totalram) * int64(info.Unit); m.Total != total {
 		t.Errorf("total %d, the kernel says %d", m.Total, total)
 	}
@@ -232,9 +221,7 @@ func TestGroupsReal(t *testing.T) {
 func TestDiskReal(t *testing.T) {
 	dir := t.TempDir()
 	now, err := DiskAt(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if now.Total <= 0 || now.Free < 0 || now.Free > now.Total {
 		t.Errorf("%+v", now)
 	}
@@ -247,9 +234,7 @@ func TestDiskReal(t *testing.T) {
 		t.Errorf("%d bytes free, %v", free, err)
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, nil, 0o644))
 	if _, err := FreeSpace(filepath.Join(file, "below")); err == nil {
 		t.Error("a path below a file has a disk")
 	}

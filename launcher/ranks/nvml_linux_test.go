@@ -15,6 +15,7 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // libraryVariable names a library to a child of the test. A process can bind the
@@ -27,9 +28,7 @@ func inChild(t *testing.T, flags ...string) driver {
 	t.Helper()
 	if path := os.Getenv(libraryVariable); path != "" {
 		d, err := openDriver(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return d
 	}
 	compiler, err := exec.LookPath("cc")
@@ -42,9 +41,7 @@ func inChild(t *testing.T, flags ...string) driver {
 		t.Fatalf("compile: %v\n%s", err, out)
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	child := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), libraryVariable+"="+library)
 	out, err := child.CombinedOutput()

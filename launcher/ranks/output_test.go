@@ -27,6 +27,7 @@ import (
 
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // childRole is the variable that makes the test binary play a rank.
@@ -79,9 +80,7 @@ func startRank(t *testing.T, o *Output, rank int, role string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), childRole+"="+role, "GORACE=atexit_sleep_ms=0")
 	stdout, stderr := o.Files(rank)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	return cmd
 }
 
@@ -141,18 +140,14 @@ func open(t *testing.T, n int, o OutputOptions) *Output {
 		o.Dir = t.TempDir()
 	}
 	out, err := OpenOutput(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { out.Wait(context.Background()) })
 	return out
 }
 
 func wait(t *testing.T, o *Output) {
 	t.Helper()
-	if err := o.Wait(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, o.Wait(context.Background()))
 }
 
 func writeOutput(t *testing.T, f *os.File, text string) {
@@ -165,9 +160,7 @@ func writeOutput(t *testing.T, f *os.File, text string) {
 func logOf(t *testing.T, o *Output, rank int, stream string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(o.opts.Dir, fmt.Sprintf("rank%d", rank), stream+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return string(text)
 }
 
@@ -176,9 +169,7 @@ func TestOneRankPassesEveryByte(t *testing.T) {
 	o := open(t, 1, OutputOptions{Stdout: stdout, Stderr: stderr})
 	cmd := startRank(t, o, 0, "bytes")
 	o.Started()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Wait())
 	wait(t, o)
 	var all []byte
 	for i := range 256 {
@@ -422,9 +413,7 @@ func TestASlowConsoleShowsWhatIsMissing(t *testing.T) {
 
 func TestClosedConsoleIsReportedOnTheOther(t *testing.T) {
 	read, stdout, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	read.Close()
 	defer stdout.Close()
 	stderr := newScreen()
@@ -445,9 +434,7 @@ func TestClosedConsoleIsReportedOnTheOther(t *testing.T) {
 
 func TestAClosedStdoutDoesNotEndTheProgram(t *testing.T) {
 	read, stdout, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	read.Close()
 	defer stdout.Close()
 	cmd := exec.Command(os.Args[0])
@@ -502,9 +489,7 @@ func TestEndlessOutputDoesNotDelayWait(t *testing.T) {
 	o := open(t, 1, OutputOptions{})
 	out, _ := o.Files(0)
 	fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	left := os.NewFile(uintptr(fd), "left")
 	ended := make(chan error)
 	go func() {
@@ -528,21 +513,15 @@ func TestEndlessOutputDoesNotDelayWait(t *testing.T) {
 
 func TestSameFile(t *testing.T) {
 	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer read.Close()
 	defer write.Close()
 	fd, err := unix.FcntlInt(write.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	again := os.NewFile(uintptr(fd), "again")
 	defer again.Close()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer null.Close()
 	screen := newScreen()
 	for i, test := range []struct {
@@ -565,13 +544,9 @@ func TestSameFile(t *testing.T) {
 
 func TestANonBlockingConsoleLosesNothing(t *testing.T) {
 	read, stdout, err := openPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	conn, err := stdout.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	// Somebody else who has the same terminal makes it non-blocking.
 	if err := conn.Control(func(fd uintptr) { err = syscall.SetNonblock(int(fd), true) }); err != nil {
 		t.Fatal(err)
@@ -625,9 +600,7 @@ func TestLeftOverProcessDoesNotDelayWait(t *testing.T) {
 	o := open(t, 1, OutputOptions{Stdout: stdout})
 	cmd := startRank(t, o, 0, "leave")
 	o.Started()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Wait())
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := o.Wait(ctx); err != nil {
@@ -638,9 +611,7 @@ func TestLeftOverProcessDoesNotDelayWait(t *testing.T) {
 		t.Fatalf("what was in the pipe is lost: %q", stdout)
 	}
 	process, err := os.FindProcess(left)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := process.Kill(); err != nil {
 		t.Errorf("the process that was left over is gone: %v", err)
 	}
@@ -648,9 +619,7 @@ func TestLeftOverProcessDoesNotDelayWait(t *testing.T) {
 
 func TestOpenThatFailsLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "rank1"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "rank1"), nil, 0o644))
 	_, err := OpenOutput(OutputOptions{Ranks: []int{0, 1}, Dir: dir})
 	if !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("Open returns %v", err)
@@ -692,13 +661,9 @@ func TestPseudoTerminal(t *testing.T) {
 	var gaps []strategy.Fact
 	o := open(t, 1, OutputOptions{Stdout: console, Stderr: console, TTY: true, OnFact: func(f strategy.Fact) { gaps = append(gaps, f) }})
 	cmd := startRank(t, o, 0, "terminal")
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Wait())
 	setSize(t, console, 80, 24)
-	if err := o.Resize(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, o.Resize())
 	if width, height := sizeOf(t, o.ranks[0].streams[1].pipe); width != 80 || height != 24 {
 		t.Errorf("after Resize the rank's terminal is %dx%d", width, height)
 	}

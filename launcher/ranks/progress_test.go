@@ -1,14 +1,21 @@
 package ranks
 
 import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/strategy/cause"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestStepsInAnyPieces(t *testing.T) {
@@ -184,5 +191,208 @@ func TestReportedSettingIsSeenInARanksOutput(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// dam is a writer that takes nothing until it is opened.
+type dam struct {
+	opened chan struct{}
+	said   bytes.Buffer
+}
+
+func (g *dam) Write(p []byte) (int, error) {
+	<-g.opened
+	return g.said.Write(p)
+}
+
+func TestWordsAreWrittenWhenWriteReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		w := NewMessages(&said)
+		for i := range 100 {
+			fmt.Fprintf(w, "line %d\n", i)
+			if !strings.HasSuffix(said.String(), fmt.Sprintf("line %d\n", i)) {
+				t.Fatalf("after line %d: %q", i, said.String())
+			}
+		}
+		w.Close()
+	})
+}
+
+// A pipe without a reader holds gpurun up once, and then no more until there is one.
+func TestUnreadWordsDelayNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &dam{opened: make(chan struct{})}
+		w := NewMessages(g)
+		began := time.Now()
+		var want strings.Builder
+		for i := range 1000 {
+			fmt.Fprintf(io.MultiWriter(w, &want), "line %d\n", i)
+		}
+		if took := time.Since(began); took > messagesPatience {
+			t.Errorf("1000 lines that nobody read took %v", took)
+		}
+		close(g.opened)
+		synctest.Wait()
+		if g.said.String() != want.String() {
+			t.Errorf("said %d bytes, want %d", g.said.Len(), want.Len())
+		}
+		w.Close()
+	})
+}
+
+func TestWordsSkipAStoppedReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &dam{opened: make(chan struct{})}
+		w := NewMessages(g)
+		fmt.Fprintln(w, "the verdict")
+		began := time.Now()
+		w.Close()
+		if took := time.Since(began); took > messagesClose {
+			t.Errorf("closed after %v", took)
+		}
+		close(g.opened)
+		<-w.queue.done
+	})
+}
+
+// A reader that is slow, but reads, gets everything.
+func TestWordsWaitForAReaderThatIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var said bytes.Buffer
+		slow := writerFunc(func(p []byte) (int, error) {
+			time.Sleep(messagesClose * 9 / 10)
+			return said.Write(p)
+		})
+		w := NewMessages(slow)
+		var want strings.Builder
+		for i := range 4 {
+			fmt.Fprintf(io.MultiWriter(w, &want), "%d %s\n", i, strings.Repeat("x", consolePiece))
+		}
+		w.Close()
+		if said.String() != want.String() {
+			t.Errorf("said %d bytes, want %d", said.Len(), want.Len())
+		}
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestWordsToAClosedPipeAreLost(t *testing.T) {
+	r, pipe, err := os.Pipe()
+	testenv.Check(t, err)
+	r.Close()
+	defer pipe.Close()
+	w := NewMessages(pipe)
+	for range 3 {
+		if n, err := fmt.Fprintln(w, "to nobody"); n != 10 || err != nil {
+			t.Errorf("wrote %d, %v", n, err)
+		}
+	}
+	w.Close()
+}
+
+var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// collect returns a rank and a function that ends it and returns its facts.
+func collect() (*rank, func() []strategy.Fact) {
+	var got []strategy.Fact
+	f := newFacts(func(fact strategy.Fact) { got = append(got, fact) })
+	r := &rank{global: 3, facts: f}
+	return r, func() []strategy.Fact {
+		r.finish()
+		f.close()
+		return got
+	}
+}
+
+func TestFindingsOfARankAreBounded(t *testing.T) {
+	r, end := collect()
+	for i := range 1000 {
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), cause.Finding{Code: cause.NCCLError, Seq: i + 1, Line: i})
+		if i == 500 {
+			r.found("stderr", t0, cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 5000})
+		}
+	}
+	var want []string
+	for i := range 64 {
+		want = append(want, fmt.Sprint("nccl-error ", i))
+	}
+	want = append(want, "cuda-oom 0")
+	for i := range 64 {
+		want = append(want, fmt.Sprint("nccl-error ", 1000-64+i))
+	}
+	var got []string
+	for _, fact := range end() {
+		if fact.Rank != 3 || fact.Source != "stderr" {
+			t.Errorf("a fact of rank %d, %s", fact.Rank, fact.Source)
+		}
+		got = append(got, fmt.Sprint(fact.Finding().Code, " ", fact.Finding().Line))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestALaterStateOfAFindingReplacesIt(t *testing.T) {
+	r, end := collect()
+	seen := cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "0", Traceback: []string{"first"}}
+	r.found("stderr", t0, seen)
+	for i := 1; i <= 20; i++ {
+		seen.Text = fmt.Sprint(i)
+		if i == 20 {
+			seen.Weight = cause.WeightHandled
+		}
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), seen)
+	}
+	r.found("stdout", t0, cause.Finding{Code: cause.CUDAOOM, Raised: true, Seq: 1, Text: "of stdout"})
+	var got []string
+	for _, fact := range end() {
+		if !fact.Time.Equal(t0) {
+			t.Errorf("fact %q has the time %v of a later line", fact.Finding().Text, fact.Time)
+		}
+		got = append(got, fact.Finding().Text)
+	}
+	want := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "of stdout", "20"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestALaterStateOfAKeptFindingStaysInItsPlace(t *testing.T) {
+	r, end := collect()
+	for i := range 100 {
+		r.found("stderr", t0.Add(time.Duration(i)*time.Second), cause.Finding{Code: cause.HostOOM, Seq: i + 1})
+	}
+	r.found("stderr", t0.Add(time.Hour), cause.Finding{Code: cause.HostOOM, Seq: 90, Weight: cause.WeightHandled})
+	facts := end()
+	if len(facts) != 100 {
+		t.Fatalf("%d facts, want 100", len(facts))
+	}
+	for i, fact := range facts {
+		if (fact.Finding().Weight == cause.WeightHandled) != (i == 89) || !fact.Time.Equal(t0.Add(time.Duration(i)*time.Second)) {
+			t.Errorf("fact %d: %s at %v", i, fact.Finding().Weight, fact.Time)
+		}
+	}
+}
+
+func TestFactsDoNotBlockAReader(t *testing.T) {
+	release := make(chan struct{})
+	n := 0
+	o := open(t, 1, OutputOptions{OnFact: func(strategy.Fact) {
+		<-release
+		n++
+	}})
+	for i := range 1000 {
+		o.ranks[0].found("stdout", t0, cause.Finding{Raised: i%2 == 0, Seq: i + 1})
+	}
+	out, _ := o.Files(0)
+	flood(t, out, 1000)
+	close(release)
+	wait(t, o)
+	if n != 4*keepEach {
+		t.Errorf("%d facts, want %d", n, 4*keepEach)
 	}
 }

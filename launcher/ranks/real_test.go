@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // openReal connects to the driver of a machine that has one.
@@ -25,9 +26,7 @@ func openReal(t *testing.T) (*NVML, []Device) {
 	if errors.Is(err, ErrNoNVML) {
 		t.Skipf("this machine has no NVIDIA driver: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() {
 		if err := n.Close(); err != nil {
 			t.Error(err)
@@ -126,20 +125,14 @@ func TestRealSettle(t *testing.T) {
 	n, devices := openReal(t)
 	hold := exec.CommandContext(t.Context(), tenant(t), "hold", strconv.Itoa(2*gib))
 	stdin, err := hold.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	stdout, err := hold.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	view, err := VisibleDevices(os.Environ(), n)
 	if err != nil || len(view.Devices) == 0 {
 		t.Skipf("no GPU is visible: %+v, %v", view, err)
 	}
-	if err := hold.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, hold.Start())
 	if word, err := bufio.NewReader(stdout).ReadString('\n'); word != "held\n" {
 		t.Fatalf("the tenant said %q, %v", word, err)
 	}

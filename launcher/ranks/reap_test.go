@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // reapBesideExec lets orphans of strangers come to this process while it runs
@@ -151,9 +153,7 @@ func TestAsTheFirstProcessOfAContainer(t *testing.T) {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) {
 		t.Skipf("this machine gives no PID namespace: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, word.String())
 	}

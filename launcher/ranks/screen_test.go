@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // A tape keeps all that reaches a terminal.
@@ -417,15 +419,11 @@ func TestWhereThereIsAScreen(t *testing.T) {
 	defer master.Close()
 	defer tty.Close()
 	reader, pipe, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer reader.Close()
 	defer pipe.Close()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer file.Close()
 	for _, test := range []struct {
 		name           string

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // Each of these faults leaves processes behind that are not where a launcher
@@ -40,9 +44,7 @@ func TestStopLeavesNothing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			h := newHarness(t)
 			r, w, err := os.Pipe() // nobody reads what comes on stderr
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			defer r.Close()
 			defer w.Close()
 			rank := h.rank(0, test.name, test.args...)
@@ -74,9 +76,7 @@ func TestStopEndsAChainOfProcesses(t *testing.T) {
 	const hop = `[ "$2" = 5 ] && echo hop 5
 setsid /bin/sh "$1" "$1" $(($2+1)) &
 `
-	if err := os.WriteFile(script, []byte(hop), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(script, []byte(hop), 0o600))
 	h := newHarness(t)
 	g := h.start(StartOptions{}, h.rank(0, "hopper", script))
 	h.word("hop")
@@ -84,9 +84,7 @@ setsid /bin/sh "$1" "$1" $(($2+1)) &
 		t.Errorf("report %+v", report)
 	}
 	table, err := snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for pid := range table.procs {
 		cmdline, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		if err == nil && strings.Contains(string(cmdline), script) {
@@ -169,9 +167,7 @@ func TestNoticesReachOnlyThoseThatListen(t *testing.T) {
 	h := newHarness(t)
 	shell := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: os.Stdin}
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer w.Close()
 	defer r.Close()
 	shell.Stdin = r
@@ -219,14 +215,10 @@ func TestUnkillableRankIsReported(t *testing.T) {
 	freezer := newFreezer(t)
 	h := newHarness(t)
 	release, err := Reap() // the rank outlives its group
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer release()
 	g, err := Start(t.Context(), []Rank{h.rank(4, "sleep"), h.rank(5, "sleep")}, StartOptions{KillTimeout: 300 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ids := h.readProcesses(2)
 	pid := g.PIDs()[4]
 	freezer.freeze(t, pid)
@@ -280,9 +272,7 @@ func newFreezer(t *testing.T) freezer {
 
 func (f freezer) write(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(f.dir, file), []byte(text), 0))
 }
 
 func (f freezer) freeze(t *testing.T, pid int) {
@@ -296,3 +286,78 @@ func (f freezer) freeze(t *testing.T, pid int) {
 }
 
 func (f freezer) thaw(t *testing.T) { t.Helper(); f.write(t, "freezer.state", "THAWED") }
+
+// A process with a handler gets the signal, even below a wrapper; no other process does.
+func TestAskReachesTheListeningProcessOfEachRank(t *testing.T) {
+	h := newHarness(t)
+	r, w, err := os.Pipe()
+	testenv.Check(t, err)
+	defer w.Close()
+	defer r.Close()
+	deaf := Rank{Rank: 1, Argv: []string{"/bin/sh", "-c", "read -r line"}, Stdin: r}
+	wrapped := h.rank(2, "notices")
+	wrapped.Argv = append([]string{"/bin/sh", "-c", `"$@"; true`, "sh"}, wrapped.Argv...)
+	g := h.start(StartOptions{}, h.rank(0, "notices"), deaf, wrapped)
+	listening := []int{h.readProcesses(1)[0].PID, h.readProcesses(1)[0].PID}
+	asked := g.Ask(unix.SIGUSR1)
+	if len(asked) != 2 || len(asked[0]) != 1 || len(asked[2]) != 1 {
+		t.Fatalf("asked %v of %v", asked, g.PIDs())
+	}
+	got, told := []int{asked[0][0], asked[2][0]}, []int{h.word("pid"), h.word("pid")}
+	slices.Sort(listening)
+	slices.Sort(got)
+	slices.Sort(told)
+	if !slices.Equal(got, listening) || !slices.Equal(told, listening) {
+		t.Errorf("asked %v, heard by %v, want %v", got, told, listening)
+	}
+	if asked[2][0] == g.PIDs()[2] {
+		t.Error("the wrapper was asked")
+	}
+	if s := ProcessState(g.PIDs()[1]); s != "sleeping" {
+		t.Errorf("the rank without a handler is %q", s)
+	}
+	g.Signal(unix.SIGTSTP)
+	await(t, "the rank to stop", func() bool { return ProcessState(g.PIDs()[1]) == "stopped" })
+	g.Stop(0)
+	if s := ProcessState(g.PIDs()[1]); s != "" {
+		t.Errorf("a rank that has ended is %q", s)
+	}
+}
+
+// Only the peers are stopped: their ends do not count for the job. The other rank continues, and ends by
+// itself with its own code.
+func TestStopPeers(t *testing.T) {
+	h := newHarness(t)
+	g := h.start(StartOptions{Marker: t.Name()}, h.rank(0, "heeds"), h.rank(1, "exit", "3"), h.rank(2, "heeds"), h.rank(3, "notices"))
+	ids := h.readProcesses(3)
+	var ends []strategy.Exit
+	next := func() {
+		t.Helper()
+		select {
+		case f := <-g.Exits():
+			ends = append(ends, strategy.Exit{PID: f.Rank, Code: f.Exit().Code, Signal: f.Exit().Signal, Stopped: f.Exit().Stopped})
+		case <-time.After(2 * time.Minute):
+			t.Fatalf("no further end after %+v", ends)
+		}
+	}
+	next() // of rank 1, which had failed before
+	g.StopPeers(unix.SIGTERM, []int{0})
+	next()
+	next()
+	if ends[1].PID > ends[2].PID {
+		ends[1], ends[2] = ends[2], ends[1]
+	}
+	if p, err := readProcess(g.PIDs()[0]); err != nil || !p.alive() {
+		t.Errorf("rank 0 does not go on: state %c, %v", p.state, err)
+	}
+	report := g.Stop(time.Hour)
+	next()
+	h.gone(ids...)
+	want := []strategy.Exit{{PID: 1, Code: 3}, {PID: 2, Code: 7, Stopped: true}, {PID: 3, Code: 143, Signal: 15, Stopped: true}, {PID: 0, Code: 7, Stopped: true}}
+	if diff := cmp.Diff(want, ends); diff != "" {
+		t.Errorf("ends (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(StopReport{}, report); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}

@@ -1,6 +1,7 @@
 package ranks
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gpurun/gpurun/launcher/lazy"
 	"github.com/gpurun/gpurun/strategy"
 	"github.com/gpurun/gpurun/strategy/cause"
 )
@@ -173,4 +175,92 @@ func (s *stream) finish() {
 		s.lines.end()
 	}
 	s.pipe.Close() // Nothing was written through it.
+}
+
+// longestLine is how much of a line is searched, in bytes.
+const longestLine = 4 << 10
+
+// lines cuts a stream into lines, which end at a newline or a carriage return, and passes on the
+// first longestLine bytes of each.
+type lines struct {
+	each func(line []byte) // must not keep it
+	part []byte            // the start of the unfinished line
+}
+
+func (l *lines) add(p []byte) {
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\n')
+		if j := bytes.IndexByte(p[:max(i, 0)], '\r'); j >= 0 {
+			i = j
+		} else if i < 0 {
+			i = bytes.IndexByte(p, '\r')
+		}
+		if i < 0 {
+			l.keep(p)
+			return
+		}
+		if len(l.part) == 0 {
+			l.each(p[:min(i, longestLine)])
+		} else {
+			l.keep(p[:i])
+			l.end()
+		}
+		p = p[i+1:]
+	}
+}
+
+func (l *lines) keep(p []byte) {
+	l.part = append(l.part, p[:min(len(p), longestLine-len(l.part))]...)
+}
+
+// end passes on the line that has ended.
+func (l *lines) end() {
+	l.each(l.part)
+	l.part = l.part[:0]
+}
+
+// escapes match the escape sequences of terminals: colours, cursor movements, titles.
+var escapes = lazy.Regexp(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])`)
+
+// plain returns a line without escape sequences.
+func plain(line []byte) []byte {
+	if bytes.IndexByte(line, 0x1b) < 0 {
+		return line
+	}
+	return escapes().ReplaceAll(line, nil)
+}
+
+// settingsHead is how many bytes of a stream are searched for the job's settings: frameworks
+// print them before the first step.
+const settingsHead = 1 << 20
+
+// settings finds the job's settings in a stream.
+type settings struct {
+	find func(line string) (strategy.ObservedSetting, bool)
+	read int                               // bytes so far
+	seen map[strategy.ObservedSetting]bool // without their texts
+}
+
+// search searches one line for a new setting.
+func (p *settings) search(line []byte) (strategy.ObservedSetting, bool) {
+	if p == nil || p.read > settingsHead {
+		return strategy.ObservedSetting{}, false
+	}
+	p.read += len(line) + 1
+	setting, ok := p.find(string(line))
+	same := setting
+	same.Text = ""
+	if !ok || p.seen[same] {
+		return strategy.ObservedSetting{}, false
+	}
+	if p.seen == nil {
+		p.seen = map[strategy.ObservedSetting]bool{}
+	}
+	p.seen[same] = true
+	return setting, true
+}
+
+// observed emits a setting of the job.
+func (r *rank) observed(source string, now time.Time, setting strategy.ObservedSetting) {
+	r.facts.emit(strategy.Fact{Time: now, Rank: r.global, Source: source, Content: &setting})
 }

@@ -2,6 +2,7 @@ package ranks
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -187,4 +188,88 @@ func FuzzVisible(f *testing.F) {
 			t.Fatalf("%q names a device twice", view.IDs)
 		}
 	})
+}
+
+// What the kernel lists counts without NVML only where CUDA sees the same for certain.
+func TestListed(t *testing.T) {
+	node := &fstest.MapFile{}
+	two := fstest.MapFS{
+		"proc/driver/nvidia/gpus/0000:04:00.0/information": procGPU("1", uuids[0]),
+		"proc/driver/nvidia/gpus/0000:84:00.0/information": procGPU("0", uuids[1]),
+		"proc/driver/nvidia/gpus/0000:c4:00.0/information": procGPU("2", uuids[2]), // not ours
+		"proc/driver/nvidia/capabilities/gpu0/mig":         &fstest.MapFile{Mode: 0o755 | 1<<31},
+		"dev/nvidia0": node, "dev/nvidia1": node, "dev/nvidiactl": node,
+	}
+	with := func(name string, f *fstest.MapFile) fstest.MapFS {
+		root := maps.Clone(two)
+		root[name] = f
+		return root
+	}
+	const source = "/proc/driver/nvidia/gpus"
+	sees := func(source string, ids ...string) *DeviceView {
+		return &DeviceView{Count: len(ids), IDs: ids, Source: source, Model: "NVIDIA H200"}
+	}
+	for _, test := range []struct {
+		name string
+		root fstest.MapFS
+		env  string
+		want *DeviceView // nil where it is not certain
+	}{
+		{"all of them", two, "A=b", sees(source, uuids[:2]...)},
+		{"one by its number", two, "CUDA_VISIBLE_DEVICES=1", sees("CUDA_VISIBLE_DEVICES of "+source, uuids[1])},
+		{"none that is there", two, "CUDA_VISIBLE_DEVICES=7", sees("CUDA_VISIBLE_DEVICES of " + source)},
+		{"none at all", fstest.MapFS{}, "CUDA_VISIBLE_DEVICES=", &DeviceView{Source: "CUDA_VISIBLE_DEVICES"}},
+		{"by name", two, "CUDA_VISIBLE_DEVICES=" + uuids[1], nil},
+		{"an instance by name", two, "CUDA_VISIBLE_DEVICES=MIG-a", nil},
+		{"instances", with("proc/driver/nvidia/capabilities/gpu1/mig/gi7/access", node), "A=b", nil},
+		{"one that does not say who it is", with("proc/driver/nvidia/gpus/0000:84:00.0/information", procGPU("0", "GPU-????????-????-????-????-????????????")), "A=b", nil},
+		{"no list", fstest.MapFS{"dev/nvidia0": node}, "A=b", nil},
+		{"no GPU", fstest.MapFS{}, "A=b", nil},
+	} {
+		got, certain := listed([]string{test.env}, test.root)
+		if certain != (test.want != nil) {
+			t.Errorf("%s: certain %v", test.name, certain)
+			continue
+		}
+		if test.want == nil {
+			continue
+		}
+		if diff := cmp.Diff(*test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
+// An accelerator that gpurun does not know is counted and called what it is.
+func TestAcceleratorsOfOtherMakers(t *testing.T) {
+	amd := fstest.MapFS{
+		"dev/kfd": {}, "dev/dri/renderD128": {},
+		"sys/class/kfd/kfd/topology/nodes/0/gpu_id": {Data: []byte("0\n")},
+		"sys/class/kfd/kfd/topology/nodes/1/gpu_id": {Data: []byte("51085\n")},
+		"sys/class/kfd/kfd/topology/nodes/2/gpu_id": {Data: []byte("28851\n")},
+	}
+	hidden := fstest.MapFS{"sys/class/kfd/kfd/topology/nodes/1/gpu_id": {Data: []byte("51085\n")}}
+	gaudi := fstest.MapFS{"dev/hl0": {}, "dev/hl1": {}, "dev/hl_controlD0": {}}
+	both := fstest.MapFS{"dev/davinci0": {}, "dev/nvidia0": {}}
+	for name, test := range map[string]struct {
+		root  fstest.MapFS
+		env   []string
+		count int
+		kind  string
+	}{
+		"AMD":                       {amd, nil, 2, "rocm"},
+		"one of AMD's":              {amd, []string{"HIP_VISIBLE_DEVICES=1"}, 1, "rocm"},
+		"none of AMD's":             {amd, []string{"ROCR_VISIBLE_DEVICES="}, 0, "rocm"},
+		"as CUDA's":                 {amd, []string{"CUDA_VISIBLE_DEVICES=0"}, 1, "rocm"},
+		"AMD's, not ours":           {hidden, nil, 0, ""},
+		"Gaudi":                     {gaudi, nil, 2, "hpu"},
+		"a CPU":                     {fstest.MapFS{}, nil, 0, ""},
+		"NVIDIA's beside another":   {both, nil, 1, ""},
+		"NVIDIA's, none is visible": {both, []string{"CUDA_VISIBLE_DEVICES="}, 0, ""},
+	} {
+		v, err := visible(test.env, nil, test.root)
+		if err != nil || v.Count != test.count || v.Accelerator != test.kind {
+			t.Errorf("%s: %+v, %v, want %d of %q", name, v, err, test.count, test.kind)
+		}
+	}
 }

@@ -9,22 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestMessagesArriveAsTheyWere(t *testing.T) {
 	ours, file, err := pair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer ours.conn.Close()
 	theirs, err := newLink(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer null.Close()
 	text := rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) octets { return octets(b) })
 	rapid.Check(t, func(t *rapid.T) {
@@ -51,9 +47,7 @@ func TestMessagesArriveAsTheyWere(t *testing.T) {
 		}()
 		for i := range want {
 			got, fds, err := theirs.receive()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			for _, fd := range fds {
 				if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 					t.Errorf("descriptor %d would pass to a rank: %v", fd, err)
@@ -64,9 +58,7 @@ func TestMessagesArriveAsTheyWere(t *testing.T) {
 				t.Fatalf("message with %d descriptors, want %d (-want +got):\n%s", len(fds), rights[i], diff)
 			}
 		}
-		if err := <-sent; err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, <-sent)
 	})
 	theirs.conn.Close()
 	if _, _, err := ours.receive(); !errors.Is(err, io.EOF) {

@@ -2,9 +2,15 @@ package system
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestCloseCallsOnceMoreOnlyIfWoken(t *testing.T) {
@@ -63,5 +69,30 @@ func TestWorkerThatWasNotStartedHasEnded(t *testing.T) {
 	w.Close()
 	if !w.Wait(t.Context(), time.Hour) {
 		t.Error("it has not")
+	}
+}
+
+func TestStatOfThisProcess(t *testing.T) {
+	s, err := ReadStat(os.Getpid())
+	testenv.Check(t, err)
+	if s.Field(1) != strconv.Itoa(os.Getpid()) || s.Field(4) != strconv.Itoa(os.Getppid()) || s.Name() == "" {
+		t.Errorf("%+v", s)
+	}
+	if s.Field(1000) != "" {
+		t.Errorf("field 1000 is %q", s.Field(1000))
+	}
+	if _, err := ReadStat(1 << 30); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of no process: %v", err)
+	}
+}
+
+func TestStatusOfThisProcess(t *testing.T) {
+	s, err := ReadStatus(os.Getpid())
+	testenv.Check(t, err)
+	if s["Pid"] != strconv.Itoa(os.Getpid()) || s["TracerPid"] == "" || ProcBytes(s["VmRSS"]) < 1<<20 {
+		t.Errorf("%v", s)
+	}
+	if ProcBytes("12 kB") != 12<<10 || ProcBytes("") != 0 || ProcBytes("many") != 0 {
+		t.Error("sizes are wrong")
 	}
 }

@@ -4,7 +4,7 @@
 // Files and folders are private. Their modes are 0600 and 0700, because
 // command lines, outputs and configurations may have content that other users must not read. It follows no
 // links, because a link that a job, or another user, put in place of a file must not make gpurun write
-// elsewhere. On a volume of Kubernetes that a group shares, the modes are 0660 and 2770 (shared.go).
+// elsewhere. On a volume of Kubernetes that a group shares, the modes are 0660 and 2770 (owner.go).
 //
 // Links above the run directory are allowed: .gpurun may be a link to a larger disk.
 package system
@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gpurun/gpurun/launcher/lazy"
 )
 
 // PrivateMode is the mode of a file that gpurun creates, unless it is a copy of another.
@@ -248,4 +250,79 @@ func syncDir(dir string) error {
 		return fmt.Errorf("sync the folder %s: %w", dir, err)
 	}
 	return nil
+}
+
+// ListFolder returns at most so many entries of a folder, in no order. With an error it returns the entries read
+// before.
+func ListFolder(dir string, most int) ([]fs.DirEntry, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(most)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return entries, err
+}
+
+// Bounds of Sweep: a job may have filled the folder.
+const (
+	sweptEntries = 10_000
+	sweptDepth   = 8
+	sweptAtOnce  = 256
+)
+
+// temporary matches the names of files that WriteFile and WriteCopy have not finished.
+var temporary = lazy.Regexp(`^\.gpurun-[0-9]+$`)
+
+// SweepFiles removes unfinished files of killed writers that are older than age, in a folder and the folders
+// below, top down, without following links. A living writer must not take longer than age. Files that cannot
+// be removed do no harm.
+func SweepFiles(dir string, age time.Duration) {
+	left := sweptEntries
+	for level, depth := []string{dir}, 0; len(level) > 0 && depth < sweptDepth; depth++ {
+		var below []string
+		for _, folder := range level {
+			below = append(below, sweepOne(folder, age, &left)...)
+		}
+		level = below
+	}
+}
+
+// SweepFolder is like Sweep, but only for one folder.
+func SweepFolder(dir string, age time.Duration) {
+	left := sweptEntries
+	sweepOne(dir, age, &left)
+}
+
+// sweepOne sweeps a folder, and returns the folders in it.
+func sweepOne(dir string, age time.Duration, left *int) (folders []string) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	for *left > 0 {
+		entries, err := f.ReadDir(min(*left, sweptAtOnce))
+		*left -= len(entries)
+		for _, e := range entries {
+			path := filepath.Join(dir, e.Name())
+			if e.IsDir() {
+				folders = append(folders, path)
+				continue
+			}
+			if !temporary().MatchString(e.Name()) || !e.Type().IsRegular() {
+				continue
+			}
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) >= age {
+				_ = os.Remove(path)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	return folders
 }

@@ -2,6 +2,7 @@ package system
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,14 +10,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func modeOf(t *testing.T, path string) fs.FileMode {
 	t.Helper()
 	info, err := os.Lstat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return info.Mode().Perm()
 }
 
@@ -29,18 +30,12 @@ func openly(t *testing.T) {
 func TestCreatedFilesArePrivate(t *testing.T) {
 	openly(t)
 	root := t.TempDir()
-	if err := MkdirBelow(root, filepath.Join(root, "a", "b")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, MkdirBelow(root, filepath.Join(root, "a", "b")))
 	f, err := OpenFile(filepath.Join(root, "a", "b", "f"), os.O_CREATE|os.O_WRONLY)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	f.Close()
 	for name, mode := range map[string]fs.FileMode{"0600": 0o600, "0644": 0o644, "0440": 0o440, "0": 0} {
-		if err := WriteFile(filepath.Join(root, "a", name), []byte(name), mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, WriteFile(filepath.Join(root, "a", name), []byte(name), mode))
 	}
 	for path, want := range map[string]fs.FileMode{"a": 0o700, "a/b": 0o700, "a/b/f": 0o600, "a/0600": 0o600, "a/0644": 0o644, "a/0440": 0o440, "a/0": 0o400} {
 		if got := modeOf(t, filepath.Join(root, path)); got != want {
@@ -56,18 +51,12 @@ func TestCreatedFilesArePrivate(t *testing.T) {
 func TestLinksAndPipesAreNotOpened(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
 	precious := filepath.Join(elsewhere, "precious")
-	if err := os.WriteFile(precious, []byte("keep"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(precious, []byte("keep"), 0o644))
 	at := func(name string) string { return filepath.Join(root, name) }
 	for name, target := range map[string]string{"file": precious, "dir": elsewhere, "dangling": filepath.Join(elsewhere, "new")} {
-		if err := os.Symlink(target, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(target, at(name)))
 	}
-	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(at("pipe"), 0o600))
 	for _, name := range []string{"file", "dangling", "pipe"} {
 		for _, flag := range []int{os.O_RDONLY, os.O_CREATE | os.O_RDWR | os.O_TRUNC} {
 			if f, err := OpenFile(at(name), flag); err == nil {
@@ -82,9 +71,7 @@ func TestLinksAndPipesAreNotOpened(t *testing.T) {
 	if err := MkdirBelow(root, at("dir/inner")); !errors.Is(err, syscall.ENOTDIR) {
 		t.Errorf("a folder behind a link: %v", err)
 	}
-	if err := WriteFile(at("file"), []byte("new"), PrivateMode); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, WriteFile(at("file"), []byte("new"), PrivateMode))
 	if text, err := os.ReadFile(precious); err != nil || string(text) != "keep" {
 		t.Errorf("the file behind the link: %q, %v", text, err)
 	}
@@ -101,9 +88,7 @@ func TestTrustedFolders(t *testing.T) {
 	for mode, why := range map[fs.FileMode]string{
 		0o700: "", 0o755: "", 0o775: "", 0o775 | fs.ModeSetgid: "", 0o777 | fs.ModeSticky: "", 0o777: "every user", 0o702: "every user",
 	} {
-		if err := os.Chmod(dir, mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chmod(dir, mode))
 		err := CheckOwner(dir)
 		if (err == nil) != (why == "") || err != nil && !strings.Contains(err.Error(), why) {
 			t.Errorf("mode %v: %v", mode, err)
@@ -155,9 +140,7 @@ func TestOwnersAndGroups(t *testing.T) {
 // member is a group that this process is in, other than root's.
 func member(t *testing.T) uint32 {
 	groups, err := os.Getgroups()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, g := range groups {
 		if g != 0 {
 			return uint32(g)
@@ -181,19 +164,13 @@ func TestAnotherUsersFolder(t *testing.T) {
 	}
 	root := t.TempDir()
 	theirs, link := filepath.Join(root, "theirs"), filepath.Join(root, "link")
-	if err := os.Mkdir(theirs, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(root, link); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(theirs, 0o755))
+	testenv.Check(t, os.Symlink(root, link))
 	for _, path := range []string{theirs, link} {
 		if err := CheckOwner(path); err != nil {
 			t.Errorf("%s of one's own: %v", path, err)
 		}
-		if err := os.Lchown(path, 4242, 4242); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Lchown(path, 4242, 4242))
 		var untrusted *Untrusted
 		if err := CheckOwner(path); !errors.As(err, &untrusted) || !strings.Contains(err.Error(), "another user (uid 4242)") {
 			t.Errorf("%s of another: %v", path, err)
@@ -210,16 +187,68 @@ func TestAnotherUsersFolder(t *testing.T) {
 // A file that is too large is not read, whatever made it.
 func TestReadFileIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large")
-	if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, mostRead)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Truncate(path, mostRead)))
 	if text, err := ReadFile(path); err != nil || len(text) != mostRead {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
-	if err := os.Truncate(path, 1<<40); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Truncate(path, 1<<40))
 	if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "16 MiB") {
 		t.Errorf("%v", err)
+	}
+}
+
+// What killed writers have left goes, the rest stays: marks, files of others, what is behind
+// a link, and what another process may be writing.
+func TestSweepRemovesWhatWritersLeft(t *testing.T) {
+	run, elsewhere := t.TempDir(), t.TempDir()
+	files := map[string]bool{ // whether it stays
+		".gpurun-123": false, "attempt-0/.gpurun-4567": false, "attempt-0/config/a/.gpurun-89": false,
+		".gpurun-removed": true, "attempt-0/.gpurun-": true, "attempt-0/x.gpurun-1": true, "attempt-0/plan.json": true,
+	}
+	for name := range files {
+		path := filepath.Join(run, name)
+		testenv.Check(t, errors.Join(MkdirAll(filepath.Dir(path)), os.WriteFile(path, nil, PrivateMode)))
+	}
+	theirs := filepath.Join(elsewhere, ".gpurun-5")
+	if err := errors.Join(os.WriteFile(theirs, nil, PrivateMode), os.Symlink(elsewhere, filepath.Join(run, "link")), os.Mkdir(filepath.Join(run, ".gpurun-6"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	SweepFiles(run, time.Hour)
+	if _, err := os.Lstat(filepath.Join(run, ".gpurun-123")); err != nil {
+		t.Errorf("what may still be written: %v", err)
+	}
+	SweepFiles(run, 0)
+	files[".gpurun-6"] = true
+	for name, stays := range files {
+		if _, err := os.Lstat(filepath.Join(run, name)); (err == nil) != stays {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := os.Lstat(theirs); err != nil {
+		t.Error(err)
+	}
+}
+
+// A folder that a job has filled is not looked through to its end.
+func TestSweepIsBounded(t *testing.T) {
+	deep := t.TempDir()
+	path := deep
+	for range sweptDepth {
+		path = filepath.Join(path, "d")
+	}
+	last := filepath.Join(path, ".gpurun-1")
+	testenv.Check(t, errors.Join(MkdirAll(path), os.WriteFile(last, nil, PrivateMode)))
+	SweepFiles(deep, 0)
+	if _, err := os.Lstat(last); err != nil {
+		t.Error(err)
+	}
+	many := t.TempDir()
+	for i := range 20 {
+		testenv.Check(t, os.WriteFile(filepath.Join(many, fmt.Sprintf(".gpurun-%d", i)), nil, PrivateMode))
+	}
+	left := 5
+	sweepOne(many, 0, &left)
+	if rest, err := fs.Glob(os.DirFS(many), ".gpurun-*"); err != nil || len(rest) != 15 {
+		t.Errorf("%d are left, %v", len(rest), err)
 	}
 }

@@ -91,9 +91,7 @@ func TestOwnersOnAVolume(t *testing.T) {
 		}
 	}
 	link := filepath.Join(volume, "link")
-	if err := errors.Join(os.Symlink("of the group", link), os.Lchown(link, 4242, testenv.VolumeGroup)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.Symlink("of the group", link), os.Lchown(link, 4242, testenv.VolumeGroup)))
 	if err := CheckShared(link); err == nil {
 		t.Error("a link was accepted")
 	}

@@ -2,17 +2,19 @@
 
 usage: environment.py NAME CACHE
 
-An environment is CACHE/NAME, made again when NAME/requirements.txt (or
-NAME/nodeps.txt, installed without dependencies) changes. PyTorch is large, so
-all of them see the packages of one more, CACHE/torch, which torch.txt fills.
+An environment is CACHE/NAME, made again when its entry in frameworks.toml
+changes: packages, and pinned packages, which are installed without their
+dependencies. PyTorch is large, so all of them see the packages of one more,
+CACHE/torch, which torch.txt fills.
 """
 
 import fcntl
-import hashlib
+import json
 import pathlib
 import shutil
 import subprocess
 import sys
+import tomllib
 
 HERE = pathlib.Path(__file__).parent
 
@@ -31,21 +33,21 @@ def site(venv):
     return pathlib.Path(subprocess.run([str(python(venv)), "-c", ask], check=True, capture_output=True, text=True).stdout.strip())
 
 
-def install(venv, requirements, *flags):
-    run(python(venv), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *flags, "-r", requirements)
+def install(venv, *words):
+    run(python(venv), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words)
 
 
 def shared(cache):
     venv = cache / "torch"
     if not python(venv).exists():
         run(sys.executable, "-m", "venv", "--clear", venv)
-        install(venv, HERE / "torch.txt")
+        install(venv, "-r", HERE / "torch.txt")
     return venv
 
 
 def environment(name, cache):
-    files = [path for path in (HERE / name / "requirements.txt", HERE / name / "nodeps.txt") if path.exists()]
-    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    framework = tomllib.loads((HERE / "frameworks.toml").read_text())[name]
+    wanted = json.dumps(framework)
     venv, base = cache / name, shared(cache)
     done = venv / "installed"
     if done.exists() and done.read_text() == wanted:
@@ -53,8 +55,10 @@ def environment(name, cache):
     shutil.rmtree(venv, ignore_errors=True)
     run(python(base), "-m", "venv", venv)
     (site(venv) / "torch.pth").write_text(f"{site(base)}\n")
-    for path in files:
-        install(venv, path, *(["--no-deps"] if path.name == "nodeps.txt" else []))
+    if packages := framework.get("packages"):
+        install(venv, *packages)
+    if pinned := framework.get("pinned"):
+        install(venv, "--no-deps", *pinned)
     done.write_text(wanted)
     return python(venv)
 

@@ -11,6 +11,7 @@ import (
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func TestDetect(t *testing.T) {
@@ -52,9 +53,7 @@ func TestDetect(t *testing.T) {
 		{"neither", "x.py --lr 1", "import torch\n", "", "", nil},
 	}
 	all, err := recipes.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := recipes.Command{Argv: strings.Fields(test.argv), Files: map[string][]byte{}}
@@ -81,9 +80,7 @@ func TestDetect(t *testing.T) {
 // to it that do not train are not.
 func TestDetectNanoGPT(t *testing.T) {
 	all, err := recipes.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const head = "import torch\nfrom model import GPTConfig, GPT\nout_dir = 'out'\nbatch_size = 12 # micro\n"
 	const divided = "gradient_accumulation_steps //= ddp_world_size\n"
 	const tail = "dtype = 'bfloat16'\nexec(open('configurator.py').read()) # overrides from command line or config file\n"
@@ -119,9 +116,7 @@ func TestDetectNanoGPT(t *testing.T) {
 // versions, once, and not where the recipe of another version of it matches.
 func TestOutdated(t *testing.T) {
 	all, err := recipes.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const (
 		lightning = "import pytorch_lightning as pl\nfrom torch.utils.data import DataLoader\npl.Trainer(max_epochs=3).fit(model, DataLoader(data, batch_size=8, shuffle=True))\n"
 		trainer   = "from transformers import HfArgumentParser, TrainingArguments\nHfArgumentParser((TrainingArguments,))\n"

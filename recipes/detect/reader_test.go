@@ -7,6 +7,7 @@ import (
 	"github.com/gpurun/gpurun/recipes"
 	"github.com/gpurun/gpurun/recipes/detect"
 	"github.com/gpurun/gpurun/recipes/format"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestDetectThroughModules: a job's own modules count if the script relies on them, and the
@@ -60,9 +61,7 @@ func TestDetectThroughModules(t *testing.T) {
 		{"nanoGPT before it divided", "train.py", []string{"batch_size = 12\ngradient_accumulation_steps = 5\nexec(open('configurator.py').read())\nfor m in range(gradient_accumulation_steps): pass\n"}, nil, "nanogpt-ranks"},
 	}
 	all, err := recipes.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			cmd := recipes.Command{Argv: strings.Fields(test.argv), Env: test.env, Files: map[string][]byte{}}
@@ -87,9 +86,7 @@ func TestDetectThroughModules(t *testing.T) {
 // Without an interpreter the imports and the command's words name the framework.
 func TestDetectWithoutPython(t *testing.T) {
 	all, err := recipes.Embedded()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const argv = "train.py --output_dir out --per_device_train_batch_size 8"
 	for source, want := range map[string]string{
 		"from transformers import HfArgumentParser, TrainingArguments\n":             "hf-trainer",

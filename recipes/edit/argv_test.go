@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gpurun/gpurun/recipes/edit"
-	_ "github.com/gpurun/gpurun/test/testenv"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 func words(line string) []string { return strings.Fields(line) }
@@ -165,9 +165,7 @@ func TestArgvProperties(t *testing.T) {
 		}
 		on, absent := rapid.Bool().Draw(t, "on"), rapid.Bool().Draw(t, "absent")
 		flagged, err := grammar.SetFlag(argv, "--ac", "--no-ac", on, absent)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		got, found, err := grammar.Flag(flagged, "--ac", "--no-ac")
 		if !found {
 			got = absent
@@ -176,4 +174,65 @@ func TestArgvProperties(t *testing.T) {
 			t.Fatalf("Flag(SetFlag(%q, %v, absent %v)) = %v, %v from %q", argv, on, absent, got, err, flagged)
 		}
 	})
+}
+
+// TestAppend: the position of a new word in the command.
+func TestAppend(t *testing.T) {
+	for _, test := range []struct {
+		name, line string
+		change     func([]string) []string
+		want       string
+	}{
+		{"one word", "x.py --a=1", func(w []string) []string { return edit.Argv{Equals: true}.Set(w, "--b", "2") }, "x.py --a=1 --b=2"},
+		{"one word, given as two", "x.py --b 1", func(w []string) []string { return edit.Argv{Equals: true}.Set(w, "--b", "2") }, "x.py --b 2"},
+		{"before what stays last", "x.py ac:full", func(w []string) []string { return edit.Argv{Last: []string{"ac:"}}.Set(w, "--b", "2") }, "x.py --b 2 ac:full"},
+		{"in a group", "x.py --opts a=1 b=2 --c d", func(w []string) []string { return edit.Argv{}.SetOverride(w, "--opts", "e", "3") }, "x.py --opts a=1 b=2 e=3 --c d"},
+		{"a new group", "x.py c.py", func(w []string) []string { return edit.Argv{}.SetOverride(w, "--opts", "e", "3") }, "x.py c.py --opts e=3"},
+		{"of a group", "x.py --opts a=1 b=2", func(w []string) []string { return edit.Argv{}.SetOverride(w, "--opts", "a", "3") }, "x.py --opts a=3 b=2"},
+		{"taken away", "x.py a=1 +a=2 b=3", func(w []string) []string { return edit.Argv{}.RemoveOverride(w, "a") }, "x.py b=3"},
+		{"a beginning", "x.py ac:none --b 1", func(w []string) []string { return edit.SetBeginning(w, "ac:", "full") }, "x.py ac:full --b 1"},
+		{"a beginning at the end", "x.py --b 1", func(w []string) []string { return edit.SetBeginning(w, "ac:", "full") }, "x.py --b 1 ac:full"},
+	} {
+		before := strings.Fields(test.line)
+		if got := strings.Join(test.change(before), " "); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+		if strings.Join(before, " ") != test.line {
+			t.Errorf("%s: the command itself was changed", test.name)
+		}
+	}
+	if rest, found := edit.Beginning(strings.Fields("ac:x ac:none b ac:full"), "ac:"); !found || rest != "full" {
+		t.Errorf("%q, %v", rest, found)
+	}
+}
+
+// TestPairs: overrides of two words come after the options. New options are put before them,
+// because nothing after the first pair is read as an option.
+func TestPairs(t *testing.T) {
+	a := edit.Argv{Pairs: true}
+	tests := []struct{ before, key, value, after string }{
+		{"x.py --gpus 8", "A.B", "4", "x.py --gpus 8 A.B 4"},
+		{"x.py --gpus 8 A.B 2 C 1", "A.B", "4", "x.py --gpus 8 A.B 4 C 1"},
+		{"x.py A.B 1 A.B 2", "A.B", "4", "x.py A.B 1 A.B 4"},
+		{"x.py --name A.B", "A.B", "4", "x.py --name A.B A.B 4"},
+		{"x.py --name A.B C 1", "A.B", "4", "x.py --name A.B C 1 A.B 4"},
+	}
+	for _, test := range tests {
+		got := a.SetOverride(strings.Fields(test.before), "", test.key, test.value)
+		if strings.Join(got, " ") != test.after {
+			t.Errorf("%s: %q, want %q", test.before, got, test.after)
+		}
+		if value, found := a.Override(got, test.key); value != test.value || !found {
+			t.Errorf("%s: read %q, %v", test.after, value, found)
+		}
+	}
+	if got := strings.Join(a.Append(strings.Fields("x.py --gpus 8 A 1"), "--resume"), " "); got != "x.py --resume --gpus 8 A 1" {
+		t.Errorf("an option: %s", got)
+	}
+	if got := strings.Join(a.RemoveOverride(strings.Fields("x.py A 1 B 2 A 3"), "A"), " "); got != "x.py B 2" {
+		t.Errorf("taken away: %s", got)
+	}
+	if value, found := a.Override(strings.Fields("x.py A.B"), "A.B"); found {
+		t.Errorf("a key without a value is %q", value)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/gpurun/gpurun/recipes/edit"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // scalar reads a value as the test files write it: 8, 1.5, true, null, or a text.
@@ -41,17 +42,13 @@ func TestSet(t *testing.T) {
 	for _, format := range []edit.Format{edit.JSON, edit.YAML, edit.TOML} {
 		file := "testdata/set/" + strings.ToLower(string(format)) + ".txtar"
 		archive, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for i := 0; i+1 < len(archive.Files); i += 2 {
 			old, result := archive.Files[i], &archive.Files[i+1]
 			t.Run(string(format)+"/"+old.Name, func(t *testing.T) { testSet(t, format, old, result) })
 		}
 		if *update {
-			if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(file, txtar.Format(archive), 0o644))
 		}
 	}
 }
@@ -78,9 +75,7 @@ func testSet(t *testing.T, format edit.Format, file txtar.File, result *txtar.Fi
 		wantError(t, err, strings.TrimSpace(string(result.Data)))
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if diff := cmp.Diff(string(unmask(result.Data)), string(got)); diff != "" {
 		t.Fatalf("changed text (-want +got):\n%s", diff)
 	}
@@ -93,9 +88,7 @@ func testSet(t *testing.T, format edit.Format, file txtar.File, result *txtar.Fi
 func roundTrip(t *testing.T, format edit.Format, old, got []byte, at string) {
 	t.Helper()
 	value, there, err := edit.Get(format, old, at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	switch value.(type) {
 	case nil, map[string]any, []any:
 		return // null can be written as nothing

@@ -12,6 +12,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/gpurun/gpurun/strategy"
+	"github.com/gpurun/gpurun/test/testenv"
 )
 
 // TestKinds: each kind of place reads the expected value, and reads what it writes, wherever the
@@ -41,9 +42,7 @@ func TestKinds(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Parse("x.toml", []byte("name = \"x\"\n[knobs]\n"+test.recipe), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			p := r.Knobs[test.knob].Places[0]
 			d := NewDraft(r, Command{Argv: strings.Fields(test.argv), Env: map[string]string{"BS": "8"}, Files: map[string][]byte{
 				files: []byte("bs: 8\non: true\n"), "outer.json": []byte(`{"inner": "c.yaml"}`), "conf.py": []byte("bs = 8\n"),
@@ -82,9 +81,7 @@ func TestChoiceOfKeysWithoutTheFile(t *testing.T) {
 	const keys = `{ choose = { fp32 = { on = false }, bf16 = { on = true } }, via = { arg = "--config" } }`
 	for recipe, fails := range map[string]bool{"[" + keys + "]": true, `{ alternatives = [` + keys + `, { arg = "--dtype" }] }`: false} {
 		r, err := Parse("x.toml", []byte("name = \"x\"\n[knobs]\nprecision = "+recipe), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		d := NewDraft(r, Command{Argv: []string{"x.py", "--dtype", "bf16"}})
 		if value, found, err := r.Knobs[strategy.Precision].Places[0].Get(d, strategy.Precision); found || (err != nil) != fails {
 			t.Errorf("%s: %q, %v, %v", recipe, value, found, err)
@@ -97,9 +94,7 @@ func TestChoiceOfKeysWithoutTheFile(t *testing.T) {
 func TestArgumentsInOneFile(t *testing.T) {
 	r, err := Parse("x.toml", []byte("name = \"x\"\nparser = \"LLaMAFactory\"\n[knobs]\nmicro_batch_size = { arg = \"--batch-size\" }\n"+
 		"precision = { choose = { fp32 = [], bf16 = [\"--bf16\"] } }\npin_memory = { arg = \"--pin\" }\n"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for argv, want := range map[string][2]string{
 		"x.py a.json":              {"x.py a.json", `{"batch_size": 4, "bf16": false, "pin": true}`},
 		"x.py a.json batch_size=2": {"x.py a.json batch_size=4", `{"batch_size": 8, "bf16": false, "pin": true}`},
@@ -124,14 +119,10 @@ func TestOnlyAKindAssertsItsType(t *testing.T) {
 	seen := 0
 	for _, pattern := range []string{"*.go", "../*.go", "../*/*.go"} {
 		files, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			seen++
 			if found := asks.Find(text); found != nil && !strings.HasSuffix(file, "_test.go") {
 				t.Errorf("%s asks for a kind: %s", file, found)
@@ -160,9 +151,7 @@ func TestFormsOfKnobs(t *testing.T) {
 		"[[micro_batch_size]]\narg = \"--bs\"\n[[micro_batch_size]]\nfile = \"ds.json\"\npath = \"bs\"",
 	} {
 		table := map[string]any{}
-		if err := toml.Unmarshal([]byte(form), &table); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, toml.Unmarshal([]byte(form), &table))
 		if r, problems := FromKnobs(table); problems != nil || len(r.Knobs) != 1 {
 			t.Errorf("%s: %v", form, problems)
 		}
