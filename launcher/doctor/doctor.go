@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/gpurun/gpurun/launcher/python"
 )
 
 // A CheckStatus is how a check ended.
@@ -144,6 +146,7 @@ const (
 
 // run makes all checks at once, and returns their results in the order of the checks.
 func (p *patient) run(ctx context.Context, checks []check) []Result {
+	ctx = python.Guarded(ctx)
 	results := make([]Result, len(checks))
 	var running sync.WaitGroup
 	for i, c := range checks {

@@ -156,6 +156,7 @@ func newPatient(o Subject) *patient {
 // read reads a train.toml, and prepares its job. A job that cannot be prepared is a result. The other checks
 // still use its train.toml.
 func (p *patient) read(ctx context.Context, file string) error {
+	ctx = python.Guarded(ctx)
 	j, _, err := job.Open(ctx, []string{file}, p.environ, p.dir)
 	if err != nil {
 		return err

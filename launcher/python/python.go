@@ -27,7 +27,10 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/gpurun/gpurun/launcher/commandline"
+	"github.com/gpurun/gpurun/launcher/ranks"
 )
 
 // describe prints an interpreter's version and folders; with the argument "packages" its
@@ -294,8 +297,12 @@ func (i *Interpreter) output(ctx context.Context, in []byte, words ...string) (s
 	if err != nil {
 		return "", err
 	}
+	argv := slices.Concat([]string{first}, i.command[1:], words)
+	if ctx.Value(guardedKey{}) != nil && ranks.CheckProcesses() == nil {
+		return i.outputGuarded(ctx, in, argv)
+	}
 	out, errs := &limitedBuffer{}, &limitedBuffer{}
-	cmd := exec.CommandContext(ctx, first, slices.Concat(i.command[1:], words)...)
+	cmd := exec.CommandContext(ctx, first, argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = i.dir, i.env.Words(), out, errs
 	if in != nil {
 		cmd.Stdin = bytes.NewReader(in)
@@ -326,6 +333,38 @@ func runInGroup(cmd *exec.Cmd) error {
 	}
 	cmd.WaitDelay = holdBound
 	return cmd.Run()
+}
+
+type guardedKey struct{}
+
+// Guarded makes all interpreters that are started with the context run as ranks are: nothing
+// that they start is left, neither when their time is over nor when gpurun is killed.
+// Otherwise what has left the interpreter's process group continues.
+func Guarded(ctx context.Context) context.Context {
+	return context.WithValue(ctx, guardedKey{}, true)
+}
+
+// outputGuarded runs a command as a rank, and returns what it prints.
+func (i *Interpreter) outputGuarded(ctx context.Context, in []byte, argv []string) (string, error) {
+	rank := ranks.Rank{Argv: argv, Dir: i.dir, Env: i.env.Words()}
+	if in != nil {
+		f, err := ranks.InMemory(in)
+		if err != nil {
+			return "", err
+		}
+		defer f.Close()
+		rank.Stdin = f
+	}
+	all, err := ranks.RunBeside(ctx, []ranks.Rank{rank})
+	switch {
+	case err != nil:
+		return "", err
+	case all[0].Signal != 0:
+		return "", withReason(fmt.Errorf("ended by %s", unix.SignalName(unix.Signal(all[0].Signal))), all[0].Err)
+	case all[0].Code != 0:
+		return "", withReason(fmt.Errorf("ended with code %d", all[0].Code), all[0].Err)
+	}
+	return all[0].Out, nil
 }
 
 // withReason adds the last line that a program wrote about its failure.
