@@ -120,9 +120,10 @@ func (j *Job) configure(f configFile) error {
 		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, edit.Faults(text, r.problems))}
 	}
 	loose := j.take(layer{path: f.path, text: text, root: root, all: true})
-	if !f.site || !safe { // of two files of the site the stricter value counts
-		j.refuse(f.path, "configuration that this site allows", text, loose)
+	if f.site && safe { // the stricter value of two files of the site counts
+		loose = slices.DeleteFunc(loose, func(l siteLock) bool { return !l.rule.exact })
 	}
+	j.refuse(f.path, "configuration that this site allows", text, loose)
 	if !safe && len(locked) > 0 {
 		j.Warnings = append(j.Warnings, fmt.Sprintf("%s: locked counts for nothing: %s", f.path, unsafe))
 		return nil
@@ -172,6 +173,7 @@ func readOnly(path string) bool {
 type lockRule struct {
 	key     string               // as in strategy.Limit
 	tighter func(by *Job) string // the values that are allowed if it is locked at that of a job
+	exact   bool                 // the value must stay as it is
 	// take replaces j's value by that of by, where that is stricter.
 	take func(j, by *Job)
 }
@@ -194,8 +196,23 @@ var lockRules = sync.OnceValue(func() []lockRule {
 			j.Launch.Preflight = by.Launch.Preflight
 		}
 	}})
+	for _, key := range notifyWhere {
+		rules = append(rules, lockRule{key: "notify." + key, tighter: func(*Job) string { return "this destination" }, exact: true, take: keepTarget})
+	}
 	return rules
 })
+
+// keepTarget keeps the destination of the notifications, and the events that are sent to it.
+func keepTarget(j, by *Job) {
+	on := j.Notify.On
+	for _, event := range by.Notify.On {
+		if !slices.Contains(on, event) {
+			on = append(slices.Clone(on), event)
+		}
+	}
+	j.Notify, j.notifyFrom = by.Notify, by.notifyFrom
+	j.Notify.On = on
+}
 
 // siteSettings has what configurations have set, and what they do not allow.
 type siteSettings struct {
@@ -209,6 +226,8 @@ type siteLock struct {
 	rule lockRule
 	by   *Job   // has the locked value
 	at   string // "/etc/gpurun/config.toml:3"
+	// events: the destination is allowed, and only the events that are sent to it are too few.
+	events bool
 }
 
 // allowed returns the value that a site lets a job have for a key of the policy in place of a looser one: a smaller number
@@ -240,17 +259,35 @@ func (j *Job) allowed(key, value string) (allowed, refused string) {
 
 // message says what is locked, and what may be set.
 func (l siteLock) message() string {
+	if l.events {
+		return fmt.Sprintf("events can only be added to `on`: %s (%s is locked by %s)", strings.Join(l.by.Notify.On, ", "), l.rule.key, l.at)
+	}
 	return l.locked() + "; only " + l.rule.tighter(l.by) + " is allowed"
+}
+
+// set is the key whose value is too loose.
+func (l siteLock) set() string {
+	if l.events {
+		return "notify.on"
+	}
+	return l.rule.key
 }
 
 // locked says at which value a key is locked, and where.
 func (l siteLock) locked() string {
-	return "locked at " + l.value() + " by " + l.at
+	value := ""
+	if set := l.value(); set != "" {
+		value = " at " + set
+	}
+	return "locked" + value + " by " + l.at
 }
 
-// value is the locked value as in a file.
+// value is the locked value as in a file; empty for a secret.
 func (l siteLock) value() string {
 	section, key, _ := strings.Cut(l.rule.key, ".")
+	if section == "notify" {
+		return ""
+	}
 	return cmp.Or(l.by.site.set[l.rule.key].Value, Said(section, key).Default)
 }
 
@@ -302,12 +339,17 @@ func (j *Job) hold() (loose []siteLock) {
 	for _, l := range j.site.locks {
 		before := *j
 		l.rule.take(j, l.by)
-		if before.Launch.Preflight != j.Launch.Preflight || !reflect.DeepEqual(before.Policy, j.Policy) {
+		if !reflect.DeepEqual(before.lockable(), j.lockable()) {
+			before.Notify.On = j.Notify.On
+			l.events = l.rule.exact && reflect.DeepEqual(before.lockable(), j.lockable())
 			loose = append(loose, l)
 		}
 	}
 	return loose
 }
+
+// lockable returns the values that locks may hold.
+func (j *Job) lockable() []any { return []any{j.Policy, j.Launch.Preflight, j.Notify, j.notifyFrom} }
 
 // A layer is one file with settings.
 type layer struct {
@@ -341,8 +383,10 @@ func (j *Job) take(f layer) (loose []siteLock) {
 func (j *Job) note(s strategy.Setting, all bool, loose []siteLock) {
 	_, known := j.site.set[s.Key]
 	locked := slices.ContainsFunc(j.site.locks, func(l siteLock) bool { return l.rule.key == s.Key })
-	replaced := slices.ContainsFunc(loose, func(l siteLock) bool { return l.rule.key == s.Key })
-	if !all && !known && !locked || replaced {
+	replaced := func(l siteLock) bool {
+		return l.set() == s.Key || l.rule.exact && !l.events && strings.HasPrefix(s.Key, "notify.")
+	}
+	if !all && !known && !locked || slices.ContainsFunc(loose, replaced) {
 		return
 	}
 	if j.site.set == nil {
@@ -364,7 +408,7 @@ func spelled(value any) string {
 func (j *Job) refuse(file, kind string, text []byte, loose []siteLock) {
 	var problems []Problem
 	for _, l := range loose {
-		problems = append(problems, Problem{Key: strings.Split(l.rule.key, "."), AtValue: true, Message: l.message()})
+		problems = append(problems, Problem{Key: strings.Split(l.set(), "."), AtValue: true, Message: l.message()})
 	}
 	if problems != nil {
 		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind, Faults: hushed(text, edit.Faults(text, problems))})
@@ -451,7 +495,10 @@ func (j *Job) Settings() []strategy.Setting {
 	all := maps.Clone(j.site.set)
 	for _, l := range j.site.locks {
 		s, set := all[l.rule.key]
-		if !set {
+		switch {
+		case !set && strings.HasPrefix(l.rule.key, "notify."):
+			s = strategy.Setting{Key: l.rule.key, By: "default"}
+		case !set:
 			s = strategy.Setting{Key: l.rule.key, Value: l.value(), By: "default"}
 		}
 		s.LockedBy = l.at

@@ -104,6 +104,10 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 		"recovery.in_place":          {"false", "true", "false"},
 		"recovery.questions":         {`"5s"`, `"6s"`, `"0"`},
 		"launch.preflight":           {`"auto"`, "false", "true"},
+		"notify.url":                 {`"https://site.example/hook"`, `"https://other.example/hook"`, ""},
+		"notify.url_file":            {`"/etc/gpurun/url"`, `"/tmp/url"`, ""},
+		"notify.url_env":             {`"SITE_URL"`, `"MY_URL"`, ""},
+		"notify.command":             {`["/opt/tell"]`, `["/bin/true"]`, ""},
 	} {
 		section, name, _ := strings.Cut(key, ".")
 		dir, file, env := siteAt(t, fmt.Sprintf("# the site's\nlocked = [\n  %q,\n]\n[%s]\n%s = %s\n", key, section, name, test.locked))
@@ -111,6 +115,9 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 		user, xdg := filepath.Join(dir, ".config/gpurun/config.toml"), filepath.Join(dir, "xdg/gpurun/config.toml")
 		for _, at := range []string{job, user, xdg} {
 			for value, allowed := range map[string]bool{test.looser: false, test.stricter: true} {
+				if value == "" {
+					continue
+				}
 				put(t, job, "[job]\nscript = \"train.py\"\n")
 				put(t, user, "")
 				put(t, xdg, "")
@@ -133,7 +140,7 @@ func TestLockedKeysAreNotLoosened(t *testing.T) {
 				if !errors.As(err, &refused) || refused.File != at || refused.Faults[0].Line != line || !strings.Contains(err.Error(), " by "+file+":3; only ") {
 					t.Errorf("%s = %s in %s: %v", key, value, at, err)
 				}
-				if j, _, err := OpenToRun(t.Context(), []string{job}, env, dir); err != nil || j.Refused() == nil || len(j.Held()) != 1 || len(j.hold()) != 0 {
+				if j, _, err := OpenToRun(t.Context(), []string{job}, env, dir); err != nil || j.Refused() == nil || len(j.Held()) != 1 || section != "notify" && len(j.hold()) != 0 {
 					t.Errorf("%s in %s, to resume: %v", key, at, err)
 				}
 			}
@@ -214,6 +221,27 @@ func TestReplacedSettingIsNamed(t *testing.T) {
 	}
 }
 
+// Where the destination of notifications is locked, events can be added to those that the site sends, and not removed.
+func TestLockedDestinationKeepsItsEvents(t *testing.T) {
+	needRoot(t)
+	dir, file, env := siteAt(t, "locked = [\"notify.url_file\"]\n[notify]\nurl_file = \"/etc/gpurun/url\"\non = [\"exhausted\", \"failed\"]\n")
+	user := filepath.Join(dir, ".config/gpurun/config.toml")
+	kept := ":2: notify.on: events can only be added to `on`: exhausted, failed (notify.url_file is locked by " + file + ":1)"
+	for text, want := range map[string]string{
+		`on = ["rescued"]`: kept, `on = []`: kept, `on = ["failed", "rescued", "exhausted"]`: "",
+		"url_file = \"/tmp/url\"\non = [\"rescued\"]": ":2: notify.url_file: locked by " + file + ":1; only this destination is allowed",
+	} {
+		put(t, user, "[notify]\n"+text+"\n")
+		j, _, err := OpenToRun(t.Context(), []string{"train.py"}, env, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(j.Held(), "\n"); want == "" && got != "" || want != "" && got != user+want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
 // The message about a looser value lists the values that are allowed.
 func TestLockedKeyListsAllowedValues(t *testing.T) {
 	needRoot(t)
@@ -250,6 +278,12 @@ func TestTwoSiteFilesHoldBoth(t *testing.T) {
 		if _, _, err := Open(t.Context(), strings.Fields(words), env, dir); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%s: %v, want %s", words, err, want)
 		}
+	}
+	// A destination of notifications cannot be two.
+	put(t, SiteConfig, "locked = [\"notify.url\"]\n[notify]\nurl = \"https://a.example/hook\"\n")
+	put(t, xdg, "[notify]\nurl = \"https://b.example/hook\"\n")
+	if _, _, err := Open(t.Context(), []string{"train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), "locked by "+SiteConfig+":1; only this destination is allowed") {
+		t.Errorf("two destinations: %v", err)
 	}
 }
 
@@ -323,7 +357,7 @@ func TestExampleOfASiteConfig(t *testing.T) {
 	}
 	dir, _, env := siteAt(t, example)
 	j, _, err := Open(t.Context(), []string{"--max-attempts", "8", "train.py"}, env, dir)
-	if err != nil || len(j.site.locks) != 3 || j.Policy.MaxAttempts != 8 {
+	if err != nil || len(j.site.locks) != 4 || j.Policy.MaxAttempts != 8 {
 		t.Errorf("%+v, %v", j, err)
 	}
 	if _, _, err := Open(t.Context(), []string{"--max-attempts", "50", "train.py"}, env, dir); !strings.Contains(fmt.Sprint(err), "locked at 8 by "+SiteConfig+":1; only a smaller number is allowed") {
