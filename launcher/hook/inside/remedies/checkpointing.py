@@ -110,8 +110,6 @@ def turn_model(root, value, tell=None, count=None, when=None):
             done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
         if not switches and modules:
             undoing[blocks.unwrap(root)] = done[-1]
-        elif not switches and forwards.running(root):  # its forward was looked up already
-            cover(root, segments.by_depth(root), tell, count, when)
         elif not switches:
             cover_later(root, tell, count, when)
     except BaseException:
