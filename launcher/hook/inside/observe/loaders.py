@@ -39,8 +39,8 @@ def opens(loader, iterator):
     """Notes a loader's settings: a loop may keep its iterator alone."""
     if hook["open"] is not None:
         hook["open"][iterator] = {
-            "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
-            "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
+            "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
+            "others": (type(loader), type(loader.sampler), type(loader.batch_sampler), loader.drop_last),
         }
         hook["samples"][iterator] = length(loader.dataset), weakly(loader.dataset)
 
@@ -137,8 +137,6 @@ def first(args, kwargs):
         process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
     if told is not None and fits and len(drawn) == 1:
         loss.say(samples=hook["latest"][0], batch=told)
-    given = {k: v for k, v in loader.items() if k != "class"}
-    process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
 
 
 def size(loader):
