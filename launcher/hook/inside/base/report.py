@@ -1,6 +1,4 @@
 # How an exception is described, and how a file is written.
-#
-# Any Python from 2.7 on reads this file: see sitecustomize.py.
 import os
 import sys
 
