@@ -64,19 +64,20 @@ def unfit(trainer, model):
 
 def ask(trainer, step, model, inputs, items):
     """Return (scale, reason, weighted)."""
-    model = blocks.inner(model)
+    shared = exclusions.is_shared_out(model)
+    model, name = model if shared else blocks.unwrap(model), type(blocks.unwrap(model)).__name__
     # Ranks that wait for each other in a forward must all make as many: there the batch is
     # taken whole, as the job itself does next.
-    few, each_twice = (inputs, None) if exclusions.is_shared_out(model) else rows(inputs)
+    few, each_twice = (inputs, None) if shared else rows(inputs)
     twice = None if items is None else 2 * items
     run = Run(trainer, step, model)
     one, more = run(few, items, 1), run(few, twice, MORE)
     doubled = None
     if each_twice is not None:
         doubled = run(each_twice, items, 1)
-    elif process.world() > 1 and not exclusions.is_shared_out(model):
+    elif process.world() > 1 and not shared:
         run(few, items, 1)
-    return judge(one, more, doubled, items is not None, run.exact, type(blocks.unwrapped(model)).__name__)
+    return judge(one, more, doubled, items is not None, run.exact, name)
 
 
 def judge(one, more, doubled, counted, exact, name):

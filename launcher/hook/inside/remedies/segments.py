@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from ..base import ranout, wall
-from ..model import blocks, callstate, exclusions, forwards, garbage, places, rootstate
+from ..model import blocks, callstate, exclusions, forwards, garbage, places, rootstate, values
 from . import recompute
 
 LEAST = .9  # of what the forward saves: parts that need more are not worth a second run
@@ -114,7 +114,7 @@ class Measured(Saved):
         self.torch.nn.Module.__call__ = self.plain
 
     def begin(self, module, args, kwargs):
-        given = tensors(args, kwargs)
+        given = values.tensors((args, kwargs))
         run = Run(module, self.stack[-1].module if self.stack else None, len(self.saved), given, {self.storage(t) for t in given} - self.own - {None})
         self.times[id(module)] = self.times.get(id(module), 0) + 1
         (self.stack[-1].calls if self.stack else self.runs).append(run)
@@ -124,7 +124,7 @@ class Measured(Saved):
     def finish(self, run, args, kwargs):
         self.stack.pop()
         run.end = len(self.saved)
-        run.writes = run.versions != versions(tensors(args, kwargs))
+        run.writes = run.versions != versions(values.tensors((args, kwargs)))
 
     # The choice.
 
@@ -191,11 +191,6 @@ class Measured(Saved):
                     options.append((before + self.size(inputs), parts + [(start, stop, inputs, Part(calls[first].parent, first, end - 1))]))
             best.append(min(options, key=lambda option: option[0]))
         return best[-1][1], best[-1][0]
-
-
-def tensors(args, kwargs):
-    given = [each for value in itertools.chain(args, kwargs.values()) for each in (value if isinstance(value, (list, tuple)) else [value])]
-    return [each for each in given if isinstance(each, torch.Tensor)]
 
 
 def versions(given):

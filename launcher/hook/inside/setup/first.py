@@ -12,7 +12,7 @@ def first(root, args, kwargs):
     if any(type(p).__name__ == "UninitializedParameter" for p in listed.parameters(root)):
         process.save()  # a lazy model has no size before its first forward: it is left alone
         return
-    model = blocks.unwrapped(root)
+    model = blocks.unwrap(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
     attention.asked = kwargs
