@@ -30,10 +30,9 @@ def unwrap(root):
     """Return the model inside DistributedDataParallel, FSDP, an engine and the like."""
     while True:
         name = next((WRAPPERS[base.__name__] for base in type(root).__mro__ if base.__name__ in WRAPPERS), "")
-        inner = root._modules.get(name)
-        if inner is None:
+        if not name or root._modules.get(name) is None:
             return root
-        root = inner
+        root = root._modules[name]
 
 
 def class_of(module):

@@ -4,7 +4,6 @@
 # a random order is the reverse one. The module is restored afterwards: buffers, attributes, modes,
 # random numbers, the cache of autocast. Hooks on the module itself are not run; where a
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
-import contextlib
 import math
 import warnings
 
@@ -12,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import ranout
-from . import blocks, callstate, exclusions, modulestate, places, rootstate
+from . import blocks, callstate, exclusions, modulestate, places
 
 ROWS = 4, 2  # that are run; fewer where memory runs out with more: it has run out before
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
@@ -62,7 +61,8 @@ def answer(root, args, kwargs, batch, more, most):
     if batch.rows < 2:
         raise Unknown("a batch of one row cannot be divided")
     why, dims = "", None
-    with untouched(module) as noise:
+    with modulestate.untouched(module), Plain() as noise, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         few = min(most, batch.rows // 2 * 2)
         names = list(range(few))
 
@@ -240,19 +240,6 @@ def tensors(value):
     if any(t.layout != torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter) for t in found):
         raise Unknown("a tensor is no plain one")
     return found
-
-
-@contextlib.contextmanager
-def untouched(module):
-    """Restores the state that a run of the module changes, and makes random functions deterministic."""
-    state = modulestate.State(module)
-    before, modes = state.read(), state.modes()
-    devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
-    noise = Plain()
-    with torch.random.fork_rng(devices=devices), modulestate.Rewound(state, before, modes), \
-            rootstate.cleared(torch), torch.no_grad(), noise, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield noise
 
 
 FILLED = {

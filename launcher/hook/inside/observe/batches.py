@@ -45,7 +45,7 @@ class Batches:
             if self.maybe:
                 self.latest = [(key, weakref.ref(args[key] if type(key) is int else kwargs[key])) for key in self.maybe]
             return
-        guarded(self, args, kwargs)
+        look(self, args, kwargs)
 
     def look(self, args, kwargs):
         given: dict = dict(enumerate(args))
@@ -174,13 +174,6 @@ def leaves(value, name):
 @process.guarded
 def look(batches, args, kwargs):
     batches.look(args, kwargs)
-
-
-def guarded(batches, args, kwargs):
-    before = len(process.state["problems"])
-    look(batches, args, kwargs)
-    if len(process.state["problems"]) > before:
-        leave()
 
 
 def first(root, args, kwargs):

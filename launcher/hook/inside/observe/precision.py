@@ -3,7 +3,7 @@
 import sys
 
 from ..base import process, wrapping
-from ..model import listed
+from ..model import listed, rootstate
 
 hook: dict = {}
 
@@ -24,17 +24,7 @@ def at(root, model):
 def cast(torch, devices):
     """Return the word for the autocast that is on, None for none."""
     names = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-    try:
-        if "cuda" in devices and torch.is_autocast_enabled():
-            return names.get(torch.get_autocast_gpu_dtype())
-        if "cpu" in devices and torch.is_autocast_cpu_enabled():
-            return names.get(torch.get_autocast_cpu_dtype())
-        for device in devices - {"cuda", "cpu", "meta"}:
-            if torch.is_autocast_enabled(device):
-                return names.get(torch.get_autocast_dtype(device))
-    except (AttributeError, TypeError, RuntimeError):
-        pass  # an older PyTorch, and another device
-    return None
+    return next((names.get(dtype) for kind, on, dtype in rootstate.autocast(torch)[0] if on and kind in devices), None)
 
 
 def weights(torch, root, devices):

@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from ..base import process
-from ..model import blocks, callstate, exclusions, modulestate, places, rootstate
+from ..model import blocks, callstate, exclusions, modulestate, places
 from . import loss
 
 
@@ -127,9 +127,6 @@ class Run:
 
     def __init__(self, trainer, step, model):
         self.trainer, self.step, self.model, self.exact = trainer, step, model, True
-        self.state = modulestate.State(model)
-        self.before, self.modes = self.state.read(), self.state.modes()
-        self.rewound = lambda: modulestate.Rewound(self.state, self.before, self.modes)
 
     def __call__(self, inputs, items, accumulation):
         """Return the value that would be backpropagated for one of so many micro batches."""
@@ -146,10 +143,8 @@ class Run:
     def untouched(self, accumulation):
         """Return the contexts that restore what the run changes."""
         torch, trainer = sys.modules["torch"], self.trainer
-        devices = sorted({p.device.index for p in self.model.parameters() if p.device.type == "cuda"})
         yield containers(vars(trainer))
-        yield torch.random.fork_rng(devices=devices)
-        yield self.rewound()
+        yield modulestate.untouched(self.model)
         yield evaluating(self.model)
         yield attribute(trainer.args, "gradient_accumulation_steps", accumulation)
         if hasattr(trainer, "current_gradient_accumulation_steps"):
@@ -157,8 +152,6 @@ class Run:
         yield attribute(trainer.accelerator, "backward", lambda given, **options: self.take(given, accumulation, options))
         if exclusions.compiled(self.model):
             yield torch.compiler.set_stance("force_eager")
-        yield torch.no_grad()
-        yield rootstate.cleared(torch)
 
     def take(self, given, accumulation, options):
         """Runs in place of Accelerator.backward, which may divide the loss once more."""

@@ -1,6 +1,9 @@
 # Activation checkpointing of a model that is running already: the repeated blocks are
 # recomputed in the backward pass, one by one, or the model's own switch is turned. A model without
 # either is recomputed in the parts that segments.py chooses.
+import functools
+import inspect
+import sys
 import typing
 import weakref
 
@@ -17,12 +20,6 @@ AGAIN = 1 / 3  # of a step's time: a second forward of all blocks
 
 def refusal(root, value="full"):
     """Return why it cannot be turned on in this model, "" if it can."""
-    import inspect
-
-    from torch.utils import checkpoint
-
-    if "use_reentrant" not in inspect.signature(checkpoint.checkpoint).parameters:
-        return "this PyTorch has no checkpointing that is not reentrant"
     excluded = exclusions.reason(root)
     if excluded:
         return excluded
@@ -34,11 +31,8 @@ def refusal(root, value="full"):
     for switch in switches:
         if value == "selective" and not layered(switch):
             return "the switch of %s knows only all of its blocks" % type(switch).__name__
-    for each in lists:
-        reason = unfit(each)
-        if reason:
-            return reason
-    return "" if switches and not lists else cached(root)
+    unfit = [why for each in lists for why in map(forwards.refusal, each["modules"]) if why]
+    return unfit[0] if unfit else "" if switches and not lists else cached(root)
 
 
 undoing = weakref.WeakKeyDictionary()  # by root: what undoes turn() or cover(), where it has put nothing but blocks before forwards
@@ -149,8 +143,6 @@ def has_switch(module):
     timm's switch checkpoints the same blocks that are found here, updates statistics
     twice and runs others' hooks twice: it is never asked.
     """
-    import inspect
-
     if getattr(module, "supports_gradient_checkpointing", False) is not True and getattr(module, "_supports_gradient_checkpointing", False) is not True:
         return False
     setter = getattr(type(module), "_set_gradient_checkpointing", None)
@@ -162,8 +154,6 @@ def has_switch(module):
 
 def flip(switch, on, tell=None, count=None, when=None):
     """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
-    import functools
-
     from torch.utils import checkpoint
 
     function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
@@ -214,24 +204,11 @@ def thin(switch):
             module.gradient_checkpointing = False
 
 
-def unfit(each):
-    """Return why the blocks of a list cannot be checkpointed, "" if they can."""
-    for module in each["modules"]:
-        reason = forwards.refusal(module)
-        if reason:
-            return reason
-        if isinstance(module, torch.jit.ScriptModule):
-            return "%s is a TorchScript module" % each["class"]
-    return ""
-
-
 def cached(root):
     """Return the reason where a model keeps keys and values, and no switch that knows of it.
 
     A cache that is an object is written to by each block, by a recomputed one, too.
     """
-    import sys
-
     if not hasattr(sys.modules.get("transformers"), "DynamicCache"):
         return ""
     for module in listed.modules(root):

@@ -198,7 +198,7 @@ def versions(given):
 
 
 def fits(module):
-    return not forwards.refusal(module) and not isinstance(module, torch.jit.ScriptModule)
+    return not forwards.refusal(module)
 
 
 def is_sequential(module):
