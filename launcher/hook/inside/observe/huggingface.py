@@ -2,7 +2,7 @@
 import functools
 import weakref
 
-from ..base import process, session, wall, words
+from ..base import process, session, words
 from . import calls, deepspeed, trainerloss
 
 trainers: list = []  # weakly, the one that trains last
@@ -17,8 +17,6 @@ def arrived(name, module):
         trainer(module.Trainer)
     elif name == "accelerate.accelerator":
         calls.constructor(module.Accelerator, "accelerate.Accelerator", accelerator)
-    elif name == "transformers.modeling_utils":
-        loading(module.PreTrainedModel)
 
 
 def arguments(kind):
@@ -187,20 +185,3 @@ def accelerator(self):
     if self.gradient_accumulation_steps > 1:
         process.settle("gradient_accumulation_steps", self.gradient_accumulation_steps, "accelerate.Accelerator", process.ARGUMENT)
     process.save()
-
-
-def loading(kind):
-    call = "transformers.PreTrainedModel.from_pretrained"
-    if not calls.orders(call):
-        return
-    plain = kind.__dict__["from_pretrained"].__func__
-
-    @functools.wraps(plain)
-    def from_pretrained(cls, *args, **kwargs):
-        try:
-            (_, *args), kwargs = calls.rearranged(call, cls.__name__, plain, (cls, *args), kwargs)
-        except Exception as e:
-            wall.failed(e)
-        return plain(cls, *args, **kwargs)
-
-    kind.from_pretrained = classmethod(from_pretrained)

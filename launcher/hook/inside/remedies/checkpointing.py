@@ -14,7 +14,7 @@ from ..model import blocks, exclusions, forwards, listed, modulestate, rootstate
 from ..observe import optimizers
 from . import compared, recompute, remedy, segments
 
-VALUES = ("selective", "full")
+VALUES = ("full",)
 
 AGAIN = 1 / 3  # of a step's time: a second forward of all blocks
 
@@ -26,11 +26,8 @@ def refusal(root, value="full"):
     if forwards.is_recomputed(root):
         return "it is on already"
     switches, lists = parts(root)
-    if not switches and not lists and (value == "selective" or not segments.by_depth(root)):
+    if not switches and not lists and not segments.by_depth(root):
         return "the model has no repeated blocks and no method for checkpointing"
-    for switch in switches:
-        if value == "selective" and not layered(switch):
-            return "the switch of %s knows only all of its blocks" % type(switch).__name__
     unfit = [why for each in lists for why in map(forwards.refusal, each["modules"]) if why]
     return unfit[0] if unfit else "" if switches and not lists else cached(root)
 
@@ -75,30 +72,26 @@ def cover_later(root, tell=None, count=None, when=None):
 
 
 def turn(root, value="full", tell=None, count=None, when=None):
-    """Turns it on: "full" for every block, "selective" for every second.
-
-    It gives [what was, what is]. tell(reason) is called where it has to be given up in
+    """Turns it on, and returns [what was, what is]. tell(reason) is called where it has to be given up in
     a later step: the blocks then run as they would have. count() gives the number of the
     job's optimizer steps so far. Without when(), other models that the job trains, such as
     the generator of a GAN, are recomputed, too.
     """
     for other in optimizers.other_models(root) if when is None else ():
-        if not refusal(other, value):
-            turn_model(other, value, tell, count)
-    turn_model(root, value, tell, count, when)
+        if not refusal(other):
+            turn_model(other, tell, count)
+    turn_model(root, tell, count, when)
     return ["none", value]
 
 
-def turn_model(root, value, tell=None, count=None, when=None):
+def turn_model(root, tell=None, count=None, when=None):
     switches, lists = parts(root)
     done = []
     try:
         for switch in switches:
             done.append(lambda switch=switch: flip(switch, False))
             flip(switch, True, tell, count, when)
-            if value == "selective":
-                thin(switch)
-        modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
+        modules = [m for each in lists for m in each["modules"]]
         if modules:
             block = recompute.Block
             done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
@@ -190,18 +183,6 @@ def gated(function, when):
 
 def is_layer(module):
     return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
-
-
-def layered(switch):
-    """Return whether each block has its own flag."""
-    lists = blocks.find(switch)
-    return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
-
-
-def thin(switch):
-    for each in blocks.find(switch):
-        for module in each["modules"][1::2]:
-            module.gradient_checkpointing = False
 
 
 def cached(root):
