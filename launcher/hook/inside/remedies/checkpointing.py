@@ -9,8 +9,8 @@ import weakref
 
 import torch
 
-from ..base import ranout, wall
-from ..model import blocks, exclusions, forwards, listed, modulestate, rootstate
+from ..base import wall
+from ..model import blocks, exclusions, forwards, listed, modulestate
 from ..observe import optimizers
 from . import compared, recompute, remedy, segments
 
@@ -286,10 +286,7 @@ class Recompute(remedy.Turned):
     def measure(self, call):
         """Return what a forward of the call saves, None where it cannot be measured."""
         measure = segments.Measured(self.guard.root())
-        try:
-            return self.guard.measured(call, measure)
-        except Exception as e:
-            if not (ranout.is_one(e) or isinstance(e, rootstate.Unrepeatable) or measure.differentiates):
-                raise
-        self.guard.collect()
-        return None
+        found = segments.tried(measure, lambda: self.guard.measured(call, measure))
+        if found is None:
+            self.guard.collect()
+        return found

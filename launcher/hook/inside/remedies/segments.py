@@ -212,20 +212,23 @@ def measured(module, forward, args, kwargs):
     if exclusions.barred(module):
         return None
     measure = Measured(module)
-    try:
-        call = callstate.Call(rootstate.Root(module), forward, args, kwargs)
-    except Exception as e:
-        if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable)):
-            raise
+    call = tried(measure, lambda: callstate.Call(rootstate.Root(module), forward, args, kwargs))
+    if call is None:
         return None
+    found = tried(measure, lambda: call.measured(measure, lambda plain, root, args, kwargs: plain(root, *args, **kwargs)))
+    rootstate.close(call.state.log)
+    if found is None:
+        garbage.collect()
+    return found
+
+
+def tried(measure, run):
+    """Return run(), None where that runs out of memory or cannot be done without a trace."""
     try:
-        return call.measured(measure, lambda plain, root, args, kwargs: plain(root, *args, **kwargs))
+        return run()
     except Exception as e:
         if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable) or measure.differentiates):
             raise
-    finally:
-        rootstate.close(call.state.log)
-    garbage.collect()
     return None
 
 
