@@ -9,7 +9,7 @@ import re
 import sys
 import typing
 
-from . import wall
+from . import ranout, wall
 
 NAMED = re.compile(r"OutOfMemory|out.of.memory|MemoryError|should_reduce_batch_size|(?<![a-z])oom(?![a-z])", re.IGNORECASE)
 
@@ -20,14 +20,11 @@ naming: dict = {}  # by file, the last line that names such errors, 0 for none
 def by_a_caller():
     """Return the file and line of the caller that handles the error, "" if none does."""
     own, torch = wall.HERE, os.path.dirname(sys.modules["torch"].__file__) + os.sep
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in ranout.frames_from(sys._getframe(1)):
         path = frame.f_code.co_filename
-        if not path.startswith((own, torch)):
-            for first, last, text in in_function(frame.f_code):
-                if first <= frame.f_lineno <= last and NAMED.search(text):
-                    return "%s:%d" % (os.path.basename(path), frame.f_lineno)
-        frame = frame.f_back
+        for first, last, text in in_function(frame.f_code) if not path.startswith((own, torch)) else ():
+            if first <= frame.f_lineno <= last and NAMED.search(text):
+                return "%s:%d" % (os.path.basename(path), frame.f_lineno)
     return ""
 
 

@@ -127,7 +127,8 @@ def first(args, kwargs):
         return
     by, told = "torch.utils.data.DataLoader", loader["batch_size"]
     given = [*args, *kwargs.values()]
-    fits = any(told in tensor.shape[:2] for tensor in values.tensors(given)) or told in [len(each) for each in given if isinstance(each, (list, tuple))]
+    inner = [each for value in given for each in (value.values() if hasattr(value, "keys") else value if isinstance(value, (list, tuple)) else ())]
+    fits = any(told in tensor.shape[:2] for tensor in values.tensors(given)) or told in [len(each) for each in given + inner if isinstance(each, (list, tuple))]
     if told is not None and fits:
         process.settle("micro_batch_size", told, by, process.LOADER)
     if fits or len(drawn) == 1:

@@ -31,8 +31,6 @@ def weights(torch, root, devices):
     """Return the word for the weights' type, None where they are of several, or quantised."""
     sizes = {}
     for p in listed.parameters(root):
-        if type(p).__name__ == "UninitializedParameter":
-            continue  # its size is known after the first forward
         sizes[p.dtype] = sizes.get(p.dtype, 0) + p.numel()
     if not sizes or any(not d.is_floating_point for d in sizes) or "transformer_engine" in sys.modules:
         return None

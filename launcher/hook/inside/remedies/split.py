@@ -5,7 +5,6 @@
 # input alone, which a few rows show first (rows.py). Dropout draws other numbers than in one
 # call.
 import functools
-import gc
 import random
 import sys
 import time
@@ -16,7 +15,7 @@ import weakref
 import torch
 
 from ..base import process, ranout, session, wall
-from ..model import blocks, callstate, exclusions, forwards, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
+from ..model import blocks, callstate, exclusions, forwards, garbage, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
 from ..observe import loaders, loss, repeats
 from . import recompute, remedy
 
@@ -492,7 +491,7 @@ class Parts:
                     failed = self.judge(e, low, high)
                 output = None
                 if failed is None:
-                    self.done.append((low, high, before, self.numbers_differ(before)))
+                    self.done.append((low, high, before, not places.alike(self.numbers(), before)))
                     continue
                 self.release(failed)
                 self.set_numbers(before)
@@ -589,19 +588,13 @@ class Parts:
     def release(self, failure):
         traceback.clear_frames(failure.__traceback__)
         failure.__traceback__ = None
-        gc.collect()
-        if self.devices:
-            torch.cuda.empty_cache()
+        garbage.collect()
 
     def numbers(self):
         return numbers(self.devices)
 
     def set_numbers(self, then):
         set_numbers(self.devices, then)
-
-    def numbers_differ(self, before):
-        now = self.numbers()
-        return not all(map(torch.equal, now[0], before[0])) or now[1] != before[1] or str(now[2]) != str(before[2])
 
 
 def numbers(devices):
