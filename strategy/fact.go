@@ -186,11 +186,9 @@ type Asking struct {
 
 // A Model is the root module that a process trains.
 type Model struct {
-	Class      string           `json:"class"`
-	Parameters int64            `json:"parameters"` // their number
-	Trainable  int64            `json:"trainable,omitempty"`
-	Bytes      map[string]int64 `json:"bytes,omitempty"` // of the parameters, by dtype: "float32"
-	Blocks     []Blocks         `json:"blocks,omitempty"`
+	Class      string   `json:"class"`
+	Parameters int64    `json:"parameters"` // their number
+	Blocks     []Blocks `json:"blocks,omitempty"`
 	// Switch is the model's method for activation checkpointing; empty: none.
 	Switch   string `json:"switch,omitempty"`
 	Compiled bool   `json:"compiled,omitempty"`

@@ -24,7 +24,7 @@ var (
 // forward.
 func ranOutInForward(micro int, allowed int64) memory.Measurement {
 	m := memory.Measurement{
-		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW", Fused: true,
+		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW",
 		Start: 1600e6, Failed: "forward", Allowed: allowed, Total: 80 << 30, Outside: 600 << 20,
 	}
 	marks := memory.Marks{Path: "h", Input: int64(micro) * 1024 * 1024 * 4}

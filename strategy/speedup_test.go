@@ -288,7 +288,7 @@ func checkpointed(micro int, allowed int64, seconds float64) memory.Measurement 
 	x, n := int64(micro)*1024*1024*4, int64(len(ranOutInForward(1, 200<<30).Marks[0].Bytes))
 	held := 4 * small.Bytes["float32"] // with gradients and Adam's state
 	m := memory.Measurement{
-		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW", Fused: true,
+		Model: &small, Batch: micro, Longest: int64(micro) * 1024, Shape: []int{micro, 1024}, Optimizer: "AdamW",
 		Start: 1600e6, States: 3200e6, Calls: 32 / micro, Allowed: allowed, Total: 80 << 30, Outside: 600 << 20,
 		Steps: 361, StepSeconds: seconds, CallSeconds: seconds / float64(32/micro),
 	}

@@ -92,7 +92,7 @@ func (h habit) run(t *testing.T, orders *Orders, words ...string) habitRun {
 	if h.modules != "" {
 		r.modules = h.modules // the job sees PYTHONPATH
 	}
-	r.orders.Script, r.orders.Ranks = testdata(t, "habits/run.py"), 1
+	r.orders.Script = testdata(t, "habits/run.py")
 	r.env = []string{"PYTHONHASHSEED=0"}
 	var argv []string
 	if h.Name != "" {

@@ -96,7 +96,7 @@
 //   - os._exit, a signal and a crash in native code leave no probe.json: the exit shows them.
 //   - A model that is only called inside a compiled function is not seen, nor is one
 //     that is called by methods other than its forward; their steps are.
-//   - Settings are read from Python 3.8 on; older ones report their end alone.
+//   - Python before 3.8, and PyPy, are left alone.
 package hook
 
 import (
@@ -257,7 +257,7 @@ var rulesText = sync.OnceValue(func() []byte {
 	var text bytes.Buffer
 	text.WriteString("RULES = ")
 	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // Python 2 would not read it
+	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(mask.Rules())
 	return text.Bytes()
 })

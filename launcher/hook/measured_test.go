@@ -19,21 +19,21 @@ import (
 func TestMeasurementIsReadWhole(t *testing.T) {
 	const text = `{"pid": 7, "rank": 3, "time": 1.5, "model": {"class": "Net", "parameters": 10, "trainable": 9, "bytes": {"float32": 40}, "buffer_bytes": 1, "outside": 2, "cast": 3,
 		"cast_outside": 1, "largest": 4, "embedding": 5, "tied": true, "vocabulary": 6, "hidden": 7, "convolutional": true, "attention": true, "compiled": true, "blocks": [{"path": "h", "class": "B", "count": 2, "parameters": 8}]},
-		"batch": 8, "longest": 64, "shape": [8, 8], "autocast": "bfloat16", "optimizer": "AdamW", "foreach": true, "fused": true, "state_bytes": 80, "calls": 2, "start_bytes": 11,
+		"batch": 8, "longest": 64, "shape": [8, 8], "autocast": "bfloat16", "optimizer": "AdamW", "foreach": true, "state_bytes": 80, "calls": 2, "start_bytes": 11,
 		"twice": "once more", "others_bytes": 51, "marks": [{"path": "h", "bytes": [12, 13], "ends": [52, 53], "outputs": [54, 55], "input_bytes": 14, "after_bytes": 15}], "first": {"longest": 64, "forward_bytes": 16, "forward_peak_bytes": 17, "backward_peak_bytes": 18,
 		"before_bytes": 19, "micro_bytes": 20, "later_peak_bytes": 21, "optimizer_peak_bytes": 22, "after_bytes": 23}, "second": {"after_bytes": 24}, "longer": {"longest": 128},
-		"evaluation_bytes": 25, "evaluation_batch": 26, "peak_bytes": 27, "reserved_bytes": 28, "held_bytes": 29, "inactive_split_bytes": 30, "retries": 31, "total_bytes": 32, "host_bytes": 33,
+		"evaluation_bytes": 25, "evaluation_batch": 26, "peak_bytes": 27, "reserved_bytes": 28, "held_bytes": 29, "retries": 31, "total_bytes": 32, "host_bytes": 33,
 		"failed": "backward", "allocated_bytes": 34, "requested_bytes": 35, "allowed_bytes": 36, "steps": 37, "step_seconds": 0.5, "call_seconds": 0.25, "launch": {"forward_seconds": 0.125, "backward_seconds": 0.5, "at_most": true}, "outside_bytes": 99, "plan": {"micro_batch": 3}}`
 	got, ok := parseMeasured([]byte(text))
 	want := memory.Measurement{
-		PID: 7, Batch: 8, Longest: 64, Shape: []int{8, 8}, Autocast: "bfloat16", Twice: "once more", Others: 51, Optimizer: "AdamW", Foreach: true, Fused: true, States: 80, Calls: 2, Start: 11,
+		PID: 7, Batch: 8, Longest: 64, Shape: []int{8, 8}, Autocast: "bfloat16", Twice: "once more", Others: 51, Optimizer: "AdamW", Foreach: true, States: 80, Calls: 2, Start: 11,
 		Model: &memory.TrainedModel{
 			Class: "Net", Parameters: 10, Trainable: 9, Bytes: map[string]int64{"float32": 40}, Buffers: 1, Outside: 2, Cast: 3, CastOutside: 1, Largest: 4, Embedding: 5, Tied: true,
 			Vocabulary: 6, Hidden: 7, Convolutional: true, Attention: true, Compiled: true, Blocks: []memory.BlockList{{Path: "h", Class: "B", Count: 2, Parameters: 8}},
 		},
 		Marks:  []memory.Marks{{Path: "h", Bytes: []int64{12, 13}, Ends: []int64{52, 53}, Outputs: []int64{54, 55}, Input: 14, After: 15}},
 		First:  memory.StepMemory{Longest: 64, Forward: 16, ForwardPeak: 17, BackwardPeak: 18, Before: 19, Micro: 20, LaterPeak: 21, OptimizerPeak: 22, After: 23},
-		Second: memory.StepMemory{After: 24}, Longer: memory.StepMemory{Longest: 128}, Evaluation: 25, EvaluationBatch: 26, Peak: 27, Reserved: 28, Held: 29, Split: 30, Retries: 31, Total: 32, Host: 33,
+		Second: memory.StepMemory{After: 24}, Longer: memory.StepMemory{Longest: 128}, Evaluation: 25, EvaluationBatch: 26, Peak: 27, Reserved: 28, Held: 29, Retries: 31, Total: 32, Host: 33,
 		Failed: "backward", Allocated: 34, Requested: 35, Allowed: 36, Steps: 37, StepSeconds: .5, CallSeconds: .25, Launch: memory.Launch{Forward: .125, Backward: .5, AtMost: true},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {

@@ -29,7 +29,6 @@ type Orders struct {
 	// Batch is set where a call changes the micro batch or the accumulation: each rank
 	// waits before its first optimizer step until Installed.Go is called.
 	Batch bool `json:"batch"`
-	Ranks int  `json:"ranks"`
 	// Allocator is the variable of PyTorch's allocator that gpurun sets. A process has it from its import of torch on,
 	// unless it has set one of its own by then; nil: gpurun sets none.
 	Allocator *AllocatorOrder `json:"allocator,omitempty"`

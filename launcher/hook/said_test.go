@@ -19,9 +19,9 @@ import (
 
 // What a process says comes through whole.
 func TestProcessReportIsReadWhole(t *testing.T) {
-	const text = `{"pid": 7, "rank": 1, "world": 2, "time": 1.5, "versions": {"torch": "2.1"}, "settings": {"micro_batch_size": 16, "pin_memory": true, "precision": "bf16", "optimizer": "adamw"},
+	const text = `{"pid": 7, "world": 2, "settings": {"micro_batch_size": 16, "pin_memory": true, "precision": "bf16", "optimizer": "adamw"},
 		"told_by": {"micro_batch_size": "Trainer"}, "refused": {"attention": "no"}, "applied": {"activation_checkpointing": ["none", "full"], "micro_batch_size": ["", 8]}, "failed": {"precision": "x"},
-		"model": {"class": "Net", "parameters": 3, "trainable": 2, "bytes": {"float32": 12}, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
+		"model": {"class": "Net", "parameters": 3, "blocks": [{"path": "h", "class": "B", "count": 4}], "switch": "gradient_checkpointing_enable", "compiled": true},
 		"waiting": true, "total_steps": 9, "problems": ["steps: KeyError"], "loss": {"scale": "wrong", "uniform": "no", "reason": "num_items_in_batch is ignored",
 		"rows": "no", "rows_reason": "sort mixes the samples", "model_rows": "yes", "differs": "parameters change",
 		"outside": {"steps": 9, "numbers": 2}, "numbers": {"lr of SGD": 0.1}}}`
@@ -31,7 +31,7 @@ func TestProcessReportIsReadWhole(t *testing.T) {
 		By: map[strategy.Knob]string{"micro_batch_size": "Trainer"}, Refused: map[strategy.Knob]string{"attention": "no"},
 		Applied: strategy.Changes{"activation_checkpointing": {"none", "full"}, "micro_batch_size": {"", "8"}}, Failed: map[strategy.Knob]string{"precision": "x"},
 		Model: &strategy.Model{
-			Class: "Net", Parameters: 3, Trainable: 2, Bytes: map[string]int64{"float32": 12}, Switch: "gradient_checkpointing_enable", Compiled: true,
+			Class: "Net", Parameters: 3, Switch: "gradient_checkpointing_enable", Compiled: true,
 			Blocks: []strategy.Blocks{{Path: "h", Class: "B", Count: 4}},
 		},
 		Waiting: true, TotalSteps: 9, Loss: &strategy.LossSeen{Scale: strategy.ScaleWrong, Uniform: "no", Reason: "num_items_in_batch is ignored", Rows: "no", RowsReason: "sort mixes the samples", ModelRows: "yes", Differs: "parameters change", Outside: &strategy.Outside{Steps: 9, Numbers: 2}, Numbers: map[string]float64{"lr of SGD": 0.1}},

@@ -4,8 +4,9 @@
 # does begins when the process imports torch. In all other respects Python is to behave
 # as if this file were not there.
 #
-# Any Python reads it at its start, from 2.7 on: keep it short, and import nothing
-# that Python does not import by itself. So do rank.py, report.py, masked.py and last.py.
+# Any Python reads it at its start, from 2.7 on: keep it short, and import nothing that Python does not import by itself.
+# One before 3.8 is left alone: it cannot train with the versions of PyTorch that gpurun knows. It may be a wrapper of
+# one that can, so the environment stays as it is.
 import os
 import sys
 import time
@@ -21,23 +22,13 @@ class Part(type(sys)):  # type: ignore[misc]
     def __init__(self, layer, name):
         type(sys).__init__(self, layer + "." + name)
         path = os.path.join(here, "inside", layer.rpartition(".")[2], name + ".py")
-        self.__dict__.update(__package__=layer, __file__=path, gpurun_pending=name)
-        if builtins:
-            self.__dict__["__builtins__"] = builtins
+        self.__dict__.update(__package__=layer, __file__=path, __builtins__=builtins, gpurun_pending=name)
 
     def __getattr__(self, attribute):
         inside = self.__dict__
         if "gpurun_pending" not in inside:
             raise AttributeError("%s has no %s" % (self.__name__, attribute))
-        name, path = inside["gpurun_pending"], inside["__file__"]
-        code = compile(source(name), path, "exec") if sys.version_info < (3, 8) else compiled(Loader(name, path))
-        named = {} if builtins else dict([(PACKAGE, package)] + [(PACKAGE + "." + layer, getattr(package, layer)) for layer in LAYERS])
-        sys.modules.update(named)
-        try:
-            exec(code, inside)
-        finally:
-            for name in named:
-                sys.modules.pop(name, None)
+        exec(compiled(Loader(inside["gpurun_pending"], inside["__file__"])), inside)
         inside.pop("gpurun_pending", None)
         return getattr(self, attribute)
 
@@ -53,10 +44,7 @@ class Layer(type(sys)):  # type: ignore[misc]
 
 
 def importer():
-    """Return the built-in names for the parts, in which __import__ knows their package; None for a
-    Python in which a module cannot have its own."""
-    if sys.version_info < (3,) or "__pypy__" in sys.builtin_module_names:
-        return None
+    """Return the built-in names for the parts, in which __import__ knows their package."""
     names = dict(vars(sys.modules["builtins"]))
     plain = names["__import__"]
 
@@ -77,24 +65,24 @@ def source(name):
         return f.read(size)
 
 
-if sys.version_info >= (3, 8):
-    Plain = sys.modules["_frozen_importlib_external"].SourceFileLoader
+Plain = getattr(sys.modules.get("_frozen_importlib_external"), "SourceFileLoader", object)
 
-    class Loader(Plain):  # type: ignore[misc,valid-type]
-        """The loader of a part, which has no file. Its compiled form has no time: the name of its folder has the digest of
-        all parts."""
 
-        def path_stats(self, path):
-            return {"mtime": 0, "size": None}
+class Loader(Plain):  # type: ignore[misc,valid-type]
+    """The loader of a part, which has no file. Its compiled form has no time: the name of its folder has the digest of
+    all parts."""
 
-        def get_data(self, path):
-            return source(self.name) if path == self.path else Plain.get_data(self, self.kept(path))
+    def path_stats(self, path):
+        return {"mtime": 0, "size": None}
 
-        def _cache_bytecode(self, source_path, cache_path, data):
-            self.set_data(self.kept(cache_path), data, _mode=0o600)
+    def get_data(self, path):
+        return source(self.name) if path == self.path else Plain.get_data(self, self.kept(path))  # type: ignore[union-attr]
 
-        def kept(self, path):
-            return os.path.join(here, "__pycache__", os.path.basename(path))
+    def _cache_bytecode(self, source_path, cache_path, data):
+        self.set_data(self.kept(cache_path), data, _mode=0o600)
+
+    def kept(self, path):
+        return os.path.join(here, "__pycache__", os.path.basename(path))
 
 
 def compiled(loader):
@@ -113,8 +101,7 @@ def watch(where, names):
     the file of the report.
     """
     import atexit
-
-    get_ident = __import__("_thread" if sys.version_info >= (3,) else "thread").get_ident
+    from _thread import get_ident
 
     pid, thread, began = os.getpid(), get_ident(), born
     state = {"told": False, "printed": 0}
@@ -169,11 +156,10 @@ def watch(where, names):
     if previous is sys.__excepthook__:
         sys.__excepthook__ = excepthook
     sys.excepthook = excepthook
-    if sys.version_info >= (3, 8):
-        ignored = sys.unraisablehook
-        if ignored is sys.__unraisablehook__:
-            sys.__unraisablehook__ = unraisablehook
-        sys.unraisablehook = unraisablehook
+    ignored = sys.unraisablehook
+    if ignored is sys.__unraisablehook__:
+        sys.__unraisablehook__ = unraisablehook
+    sys.unraisablehook = unraisablehook
     atexit.register(at_exit)
 
 
@@ -205,14 +191,14 @@ def withdraw():
 
 
 def main():
-    told = dict((name, os.environ.get(name, "")) for name in NAMES)
+    told = {name: os.environ.get(name, "") for name in NAMES}
     path = told["GPURUN_PROBE_FILE"]
     if not path:
         withdraw()
         return
     if sys.flags.inspect or sys.flags.interactive:
         return
-    if sys.version_info >= (3, 8) and sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
+    if sys.dont_write_bytecode and not os.path.exists(globals().get("__cached__") or here):
         compiled(__spec__.loader)  # for the processes to come
     role, package.base.rank.start["secrets"] = "rank", told["GPURUN_PROBE_SECRETS"]
     try:
@@ -224,27 +210,23 @@ def main():
             withdraw()
     if role == "rank":
         watch(lambda: path, told["GPURUN_PROBE_NAMES"])
-    if sys.version_info >= (3, 8):
-        package.setup.imports.follow(role, told, here, watch)
-        if followed:
-            package.base.ends.arm(path)
+    package.setup.imports.follow(role, told, here, watch)
+    if followed:
+        package.base.ends.arm(path)
 
 
-here, born = os.path.dirname(__file__), time.time()
-package, builtins = type(sys)(PACKAGE), None
-for layer in LAYERS:
-    setattr(package, layer, Layer(PACKAGE + "." + layer))
-try:
-    builtins = importer()
-    kept = hide()  # Python 2 empties a module that nothing refers to
-except Exception:
-    sys.path[:] = [p for p in sys.path if p != here]
-    kept = sys.modules.pop("sitecustomize", None)
+here, born, known = os.path.dirname(__file__), time.time(), sys.version_info >= (3, 8) and "__pypy__" not in sys.builtin_module_names
+kept = hide()  # Python 2 empties a module that nothing refers to
+if known:
+    package, builtins = type(sys)(PACKAGE), importer()
+    for layer in LAYERS:
+        setattr(package, layer, Layer(PACKAGE + "." + layer))
 try:
     # The one that would have been found; without one, the error that says so.
     import sitecustomize  # noqa: F401
 finally:
     try:
-        main()
+        if known:
+            main()
     except Exception:
         pass

@@ -75,7 +75,6 @@ func snapshots(t *testing.T, ways string, record Recording, most string, env ...
 func TestRecordedAllocations(t *testing.T) {
 	on := map[string]any{"enabled": "all", "context": "alloc", "stacks": "python", "max_entries": 100000.0}
 	off := map[string]any{"enabled": nil, "context": "all", "stacks": "all", "max_entries": 9223372036854775807.0}
-	old := map[string]any{"enabled": true, "entries": 100000.0, "record": true}
 	type want struct {
 		heard     []map[string]any
 		observers int
@@ -90,8 +89,8 @@ func TestRecordedAllocations(t *testing.T) {
 		"caught":   {[]map[string]any{on, off}, 1, "", true},
 		"own":      {[]map[string]any{on, off}, 1, "0", false}, // off is the job's own call
 		"already":  {nil, 1, "0", false},                       // the watch is not needed, and stays
-		"legacy":   {[]map[string]any{old}, 1, "0", false},
-		"oldest":   {nil, 1, "0", true},
+		"legacy":   {nil, 0, "", true},
+		"oldest":   {nil, 0, "", true},
 		"raises":   {[]map[string]any{on}, 1, "", false},
 		"recurses": {[]map[string]any{on}, 1, "0", false},
 

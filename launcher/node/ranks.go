@@ -136,7 +136,7 @@ func (n *Node) orders(a *attempt, l launcher.Launch) hook.Orders {
 	}
 	return hook.Orders{
 		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace, Changes: l.Outside,
-		Batch: l.Confirm || slices.ContainsFunc(l.Command.Calls, batch), Ranks: a.meeting.World,
+		Batch:     l.Confirm || slices.ContainsFunc(l.Command.Calls, batch),
 		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
 	}
 }

@@ -98,7 +98,7 @@ func (r engineRow) seen(h engineRow) Measurement {
 		marks.Bytes = append(marks.Bytes, r.Static+int64(held*float64(i)/float64(h.Blocks)))
 	}
 	return Measurement{Plan: r.plan(), Model: &m, Batch: r.Micro, Start: r.Static, Marks: []Marks{marks}, Failed: "loss", Allowed: marks.After,
-		Optimizer: "AdamW", Fused: true, Autocast: autocast}
+		Optimizer: "AdamW", Autocast: autocast}
 }
 
 // TestDeepSpeedRows predicts the need of every row from each plan of the same model that ran out

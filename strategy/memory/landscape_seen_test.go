@@ -223,7 +223,7 @@ func (l *landscape) seen(s setting, accum, cap int) (Measurement, bool) {
 	if s.Params != "fp32" {
 		model.Bytes = map[string]int64{"bfloat16": int64(width(s.Params)) * model.Parameters}
 	}
-	m := Measurement{Plan: s.plan(accum), Model: &model, Batch: s.Micro, Optimizer: "AdamW", Fused: true, Calls: accum,
+	m := Measurement{Plan: s.plan(accum), Model: &model, Batch: s.Micro, Optimizer: "AdamW", Calls: accum,
 		Allowed: int64(cap), Total: 150 << 30, Failed: "load", Allocated: int64(limit), Start: one.Static}
 	if s.Amp != "off" {
 		m.Autocast = "bfloat16"

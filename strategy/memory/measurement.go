@@ -31,10 +31,9 @@ type Measurement struct {
 	// Kept: the gradients of a step are set to zero and not let go, and so are held in the next one's forward
 	// and backward, too.
 	Kept bool `json:"gradients_kept,omitempty"`
-	// Optimizer is the optimizer's class; Foreach and Fused its implementation.
+	// Optimizer is the optimizer's class; Foreach: it works on all parameters at once.
 	Optimizer string `json:"optimizer,omitempty"`
 	Foreach   bool   `json:"foreach,omitempty"`
-	Fused     bool   `json:"fused,omitempty"`
 	// States are the bytes of the optimizer's state on the device after its first step.
 	States int64 `json:"state_bytes,omitempty"`
 	// Calls is the number of root calls before the first optimizer step.
@@ -63,9 +62,7 @@ type Measurement struct {
 	Peak     int64 `json:"peak_bytes,omitempty"`
 	Reserved int64 `json:"reserved_bytes,omitempty"`
 	Held     int64 `json:"held_bytes,omitempty"`
-	// Split is the bytes that the allocator held in inactive parts of blocks at the end; Retries
-	// the number of times that it emptied its cache to serve a request.
-	Split   int64 `json:"inactive_split_bytes,omitempty"`
+	// Retries is the number of times that the allocator emptied its cache to serve a request.
 	Retries int64 `json:"retries,omitempty"`
 	// Outside is the bytes that the process holds on the device outside the allocator: its
 	// context, libraries, NCCL. Total is the device's memory.

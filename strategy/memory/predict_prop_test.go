@@ -34,7 +34,7 @@ func (w world) model() *TrainedModel {
 // after some blocks.
 func (w world) failed(micro, reached int, cap int64) Measurement {
 	p := RankPlan{MicroBatch: micro, Accumulation: 1, Weights: "fp32", Compute: "fp32", Checkpointing: "none", Attention: "sdpa", Optimizer: "adamw"}
-	m := Measurement{Plan: p, Model: w.model(), Batch: micro, Start: 4 * w.params, Failed: "forward", Allowed: cap, Allocated: cap, Optimizer: "AdamW", Fused: true}
+	m := Measurement{Plan: p, Model: w.model(), Batch: micro, Start: 4 * w.params, Failed: "forward", Allowed: cap, Allocated: cap, Optimizer: "AdamW"}
 	marks := Marks{Path: "blocks", Input: w.input * int64(micro)}
 	for i := 0; i <= min(reached, w.blocks-1); i++ {
 		marks.Bytes = append(marks.Bytes, m.Start+int64(i)*w.block*int64(micro))

@@ -2,18 +2,16 @@
 # the body of a try statement whose handler names such errors. Of each caller only its function is
 # parsed: a large file takes longer than a step, and memory that has run out.
 import ast
-import dis
+import inspect
 import linecache
 import os
 import re
 import sys
-import types
 import typing
 
-from . import wall
+from . import ranout, wall
 
 NAMED = re.compile(r"OutOfMemory|out.of.memory|MemoryError|should_reduce_batch_size|(?<![a-z])oom(?![a-z])", re.IGNORECASE)
-MOST_ENDS = 16  # lines after which a function may end
 
 known: dict = {}  # by file, first line and name, what handlers() found in a function
 naming: dict = {}  # by file, the last line that names such errors, 0 for none
@@ -22,14 +20,11 @@ naming: dict = {}  # by file, the last line that names such errors, 0 for none
 def by_a_caller():
     """Return the file and line of the caller that handles the error, "" if none does."""
     own, torch = wall.HERE, os.path.dirname(sys.modules["torch"].__file__) + os.sep
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in ranout.frames_from(sys._getframe(1)):
         path = frame.f_code.co_filename
-        if not path.startswith((own, torch)):
-            for first, last, text in in_function(frame.f_code):
-                if first <= frame.f_lineno <= last and NAMED.search(text):
-                    return "%s:%d" % (os.path.basename(path), frame.f_lineno)
-        frame = frame.f_back
+        for first, last, text in in_function(frame.f_code) if not path.startswith((own, torch)) else ():
+            if first <= frame.f_lineno <= last and NAMED.search(text):
+                return "%s:%d" % (os.path.basename(path), frame.f_lineno)
     return ""
 
 
@@ -44,35 +39,16 @@ def in_function(code):
     if path not in naming:
         naming[path] = max((i for i, line in enumerate(lines, 1) if NAMED.search(line)), default=0)
     if code.co_name == "<module>":
-        first, ends = 1, [len(lines)] if naming[path] else []
-    elif code.co_name.startswith("<"):  # an expression, which has no statements
-        ends = []
+        first, block = 1, lines if naming[path] else []
+    elif code.co_name.startswith("<") or first > naming[path]:  # an expression has no statements
+        block = []
     else:
-        ends = ends_of(lines, first - 1, last_line(code)) if first <= naming[path] else []
-    for end in ends:
-        try:
-            known[key] = handlers(lines[first - 1:end], first)
-            break
-        except (SyntaxError, ValueError, RecursionError):
-            continue  # the line is one of a string
+        block = inspect.getblock(lines[first - 1:])
+    try:
+        known[key] = handlers(block, first) if block else []
+    except (SyntaxError, ValueError, RecursionError):
+        pass  # it is no longer the file that runs
     return known[key]
-
-
-def last_line(code):
-    """Return the last line that has code, of functions inside, too."""
-    inner = [last_line(each) for each in code.co_consts if isinstance(each, types.CodeType)]
-    return max([line for _, line in dis.findlinestarts(code) if line] + inner, default=code.co_firstlineno)
-
-
-def ends_of(lines, start, last):
-    """Return the numbers of lines after which a function may end that starts at one of them and has code in another: the
-    next one is not indented more."""
-    found = [i for i in range(last, len(lines)) if lines[i].strip() and indent(lines[i]) <= indent(lines[start])]
-    return found[:MOST_ENDS - 1] + [len(lines)]
-
-
-def indent(line):
-    return len(line) - len(line.lstrip())
 
 
 def handlers(lines, number=1):

@@ -61,8 +61,6 @@ def blocks(segments):
 
 def block(b):
     requested, frames = b.get("requested_size", 0), b.get("frames") or []
-    if b.get("history"):  # until PyTorch 2.0
-        requested, frames = b["history"][0].get("real_size", 0), b["history"][0].get("frames") or []
     if not 0 < requested <= b["size"]:
         requested = b["size"]
     return {"address": b.get("address", 0), "size": b["size"], "requested": requested, "frames": frames}

@@ -1,7 +1,5 @@
 # Removes secrets from what the hook writes: by the rules of package mask, which is their only place, and by the
 # values that gpurun found in the job's command and environment.
-#
-# Any Python from 2.7 on reads this file: see sitecustomize.py.
 
 
 
@@ -17,25 +15,24 @@ class Masked:
         import re
 
         if (name, at) not in self.compiled:
-            text = self.own[name] if at is None else self.own[name][at][0]
-            self.compiled[name, at] = re.compile(text, getattr(re, "ASCII", 0))
+            self.compiled[name, at] = re.compile(self.own[name] if at is None else self.own[name][at][0], re.ASCII)
         return self.compiled[name, at]
 
     def suspect(self, text):
         """Return whether a text in small letters has a word that every name of a secret has."""
-        return any([hint in text for hint in self.own["hints"]])
+        return any(hint in text for hint in self.own["hints"])
 
     def copy(self, value):
         """Return a report without secrets."""
         if isinstance(value, dict):
-            return dict((key, self.member(key, value[key])) for key in value)
+            return {key: self.member(key, value[key]) for key in value}
         if isinstance(value, (list, tuple)):
             return [self.copy(one) for one in value]
-        return self.text(value) if isinstance(value, type("")) else value
+        return self.text(value) if isinstance(value, str) else value
 
     def member(self, key, value):
-        plain = isinstance(value, (type(""), int)) and not isinstance(value, bool)
-        named = plain and isinstance(key, type("")) and self.suspect(key.lower()) and self.pattern("name").search(key)
+        plain = isinstance(value, (str, int)) and not isinstance(value, bool)
+        named = plain and isinstance(key, str) and self.suspect(key.lower()) and self.pattern("name").search(key)
         return self.mask if named and not self.harmless(str(value)) else self.copy(value)
 
     def text(self, text):
@@ -45,10 +42,8 @@ class Masked:
         if "://" in small:
             text = self.pattern("address").sub(lambda m: m.group(0).split("://")[0] + "://" + self.mask + "@", text)
         for i, (_, hints) in enumerate(self.own["forms"]):
-            for hint in hints:
-                if hint in small:
-                    text = self.pattern("forms", i).sub(self.form, text)
-                    break
+            if any(hint in small for hint in hints):
+                text = self.pattern("forms", i).sub(self.form, text)
         if not self.suspect(small):
             return text
         done, parts = 0, []
@@ -101,23 +96,18 @@ class Masked:
         return end
 
 
-def values():
-    """Return the secrets that gpurun found."""
+def copy(told):
+    """Return a report without secrets; without any text where that is not possible, as there is no memory left."""
     import json
 
     from . import rank
 
-    return json.loads(rank.start.get("secrets") or "[]")
-
-
-def copy(told):
-    """Return a report without secrets; without any text where that is not possible, as there is no memory left."""
     try:
         if "masked" not in state:
-            state["masked"] = Masked(values())
+            state["masked"] = Masked(json.loads(rank.start.get("secrets") or "[]"))
         return state["masked"].copy(told)
     except Exception:
-        return dict((key, told[key]) for key in told if not isinstance(told[key], (dict, list, type(""))) or key == "type")
+        return {key: value for key, value in told.items() if not isinstance(value, (dict, list, str)) or key == "type"}
 
 
-state = {}  # type: dict
+state: dict = {}

@@ -59,13 +59,9 @@ class CUDA:
     def whole(self):
         """Return the figures of the whole allocator. held_bytes is its memory now."""
         stats = self.stats()
-
-        def pool(name):
-            return stats.get(name, {}).get("all", {})
-
+        held = stats.get("reserved_bytes", {}).get("all", {})
         return {
-            "reserved_bytes": int(pool("reserved_bytes").get("peak", 0)), "held_bytes": int(pool("reserved_bytes").get("current", 0)),
-            "inactive_split_bytes": int(pool("inactive_split_bytes").get("current", 0)), "retries": int(stats.get("num_alloc_retries", 0)),
+            "reserved_bytes": int(held.get("peak", 0)), "held_bytes": int(held.get("current", 0)), "retries": int(stats.get("num_alloc_retries", 0)),
             "total_bytes": self.total(), "allowed_bytes": self.allowed(),
         }
 
@@ -75,20 +71,8 @@ class CUDA:
     def allowed(self):
         """Return what the allocator is held to by a share of the device, 0 for none."""
         ask = getattr(self.cuda, "get_per_process_memory_fraction", None)
-        share = float(ask(self.device)) if ask is not None else self.written()
+        share = float(ask(self.device)) if ask is not None else 1.0  # older versions know no limit
         return int(share * self.total()) if 0 < share < 1 else 0
-
-    def written(self):
-        """Return the share in the allocator's variable: older versions have no function for it."""
-        for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
-            for word in os.environ.get(name, "").replace(" ", "").split(","):
-                key, _, value = word.partition(":")
-                try:
-                    if key == "per_process_memory_fraction":
-                        return float(value)
-                except ValueError:
-                    pass
-        return 0.0
 
     def holds(self, tensor):
         return tensor.device.type == "cuda" and tensor.device.index == self.device

@@ -4,7 +4,6 @@
 import json
 import os
 import sys
-import time
 
 from . import rank, report, session, wall
 
@@ -90,11 +89,7 @@ def settings():
 def idle(knob):
     """Return whether a knob has no effect here: without CUDA no memory is pinned, and there is no such allocator,
     whatever the setting."""
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    try:
-        return knob in ("pin_memory", "allocator") and not cuda.is_available()
-    except Exception:
-        return False
+    return knob in ("pin_memory", "allocator") and "torch.cuda" in sys.modules and not sys.modules["torch.cuda"].is_available()
 
 
 def disputed(knob, voices):
@@ -212,15 +207,6 @@ def world():
     return 0
 
 
-def versions():
-    found = {}
-    for name in ("torch", "transformers", "accelerate", "lightning", "pytorch_lightning", "deepspeed", "bitsandbytes"):
-        version = getattr(sys.modules.get(name), "__version__", None)
-        if version is not None:
-            found[name] = str(version)
-    return found
-
-
 class together:
     """A context in which nothing is written before its end."""
 
@@ -238,7 +224,7 @@ def save():
     if not session.current.speaks or not here() or state["waits"]:
         return
     state["world"] = world() or state.get("world", 0)  # a job may end its process group before it ends
-    whole = dict(told, pid=os.getpid(), rank=number("RANK"), world=state["world"], versions=versions())
+    whole = dict(told, pid=os.getpid(), world=state["world"])
     whole["settings"], whole["told_by"] = settings()
     if state["problems"]:
         whole["problems"] = state["problems"]
@@ -246,7 +232,6 @@ def save():
     if text == state["text"]:
         return
     state["text"] = text
-    whole["time"] = time.time()
     try:
         report.save(file("process.json"), whole)
     except (OSError, ValueError, TypeError):

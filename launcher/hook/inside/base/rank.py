@@ -1,8 +1,6 @@
 # Which of the Python processes below gpurun's child is the rank: the first one that
 # runs the job's script or module. A wrapper before it may be Python itself (conda run,
 # poetry run, torchrun), and is left alone.
-#
-# Any Python from 2.7 on reads this file at its start: see sitecustomize.py.
 import os
 import sys
 
@@ -47,13 +45,12 @@ def note(path, what, named=False):
     there is a file for it then. It appears there as it begins, imports torch, and makes an
     optimizer. Named: with its name. Returns whether there is one."""
     try:
-        fd = os.open(os.path.join(os.path.dirname(path), "programs"), os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0))
+        fd = os.open(os.path.join(os.path.dirname(path), "programs"), os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
     except OSError:
         return False
     try:
         notes = ["runs " + name(), what] if named else [what]
-        text = "".join(["%d %s\n" % (os.getpid(), each) for each in notes])
-        os.write(fd, getattr(os, "fsencode", str)(text))  # type: ignore[arg-type]
+        os.write(fd, os.fsencode("".join("%d %s\n" % (os.getpid(), each) for each in notes)))
     except OSError:
         pass
     finally:
@@ -82,11 +79,19 @@ def read(path):
 
 def words():
     """Return the command line, the interpreter and its options included."""
-    try:
-        return getattr(sys, "orig_argv")
-    except AttributeError:  # before Python 3.10
-        with open("/proc/self/cmdline", "rb") as f:
-            return [getattr(os, "fsdecode", str)(word) for word in f.read().split(b"\0")[:-1]]
+    found = getattr(sys, "orig_argv", None)  # from Python 3.10 on
+    return command("self") if found is None else found
+
+
+def command(pid):
+    with open("/proc/%s/cmdline" % pid, "rb") as f:
+        return [os.fsdecode(word) for word in f.read().split(b"\0")[:-1]]
+
+
+def follows(pid, path):
+    """Return whether a process was given the variable with this file."""
+    with open("/proc/%d/environ" % pid, "rb") as f:
+        return os.fsencode("GPURUN_PROBE_FILE=" + path) in f.read().split(b"\0")
 
 
 def runs(words, script, module):
@@ -140,18 +145,13 @@ PASSING = (
 def above(path):
     """Return the programs between gpurun and this process, the nearest first: their numbers
     and command lines."""
-    word = getattr(os, "fsencode", str)("GPURUN_PROBE_FILE=" + path)
     found, pid = [], os.getppid()
     try:
-        while len(found) < 64:
-            with open("/proc/%d/environ" % pid, "rb") as f:
-                if word not in f.read().split(b"\0"):
-                    break
-            with open("/proc/%d/cmdline" % pid, "rb") as f:
-                found.append((pid, [getattr(os, "fsdecode", str)(w) for w in f.read().split(b"\0")[:-1]]))
+        while len(found) < 64 and follows(pid, path):
+            found.append((pid, command(pid)))
             with open("/proc/%d/stat" % pid, "rb") as f:
                 pid = int(f.read().rpartition(b")")[2].split()[1])
-    except (IOError, OSError, ValueError):
+    except (OSError, ValueError):
         pass  # it ended, or is another user's
     return found
 
@@ -196,11 +196,9 @@ def leads(path):
     """Return whether gpurun itself has started this process, or a shell that became it."""
     if os.getsid(0) != os.getpid():
         return False
-    word = "GPURUN_PROBE_FILE=" + path
     try:
-        with open("/proc/%d/environ" % os.getppid(), "rb") as f:
-            return getattr(os, "fsencode", str)(word) not in f.read().split(b"\0")
-    except (IOError, OSError):
+        return not follows(os.getppid(), path)
+    except OSError:
         return True  # it is another user's, and so was not told
 
 
@@ -248,5 +246,5 @@ def held(path):
     try:
         with open(path) as f:
             return int(f.read())
-    except (IOError, OSError, ValueError):
+    except (OSError, ValueError):
         return None

@@ -1,6 +1,4 @@
 # How an exception is described, and how a file is written.
-#
-# Any Python from 2.7 on reads this file: see sitecustomize.py.
 import os
 import sys
 
@@ -81,13 +79,11 @@ def devices():
             return found
         current = cuda.current_device()
         for i in range(cuda.device_count()):
-            peak = cuda.max_memory_reserved(i)
-            if not peak and i != current:
+            if i != current and not cuda.max_memory_reserved(i):
                 continue  # to ask the driver would claim memory there
             found.append({
                 "device": i, "current": i == current,
-                "allocated": cuda.memory_allocated(i), "max_allocated": cuda.max_memory_allocated(i),
-                "reserved": cuda.memory_reserved(i), "max_reserved": peak,
+                "allocated": cuda.memory_allocated(i), "reserved": cuda.memory_reserved(i),
             })
             found[-1]["free"], found[-1]["total"] = cuda.mem_get_info(i)
     except Exception:

@@ -51,7 +51,7 @@ def cgroups(root="/sys/fs/cgroup", own="/proc/self/cgroup"):
     try:
         with open(own) as f:
             lines = [line.rstrip("\n").split(":", 2) for line in f]
-    except (IOError, OSError):
+    except OSError:
         return found
     for number, controllers, path in lines:
         if number == "0":
@@ -80,7 +80,7 @@ def number(folder, name):
     try:
         with open(os.path.join(folder, name)) as f:
             return int(f.read())
-    except (IOError, OSError, ValueError):  # "max"
+    except (OSError, ValueError):  # "max"
         return None
 
 
@@ -89,5 +89,5 @@ def cache(folder, name):
     try:
         with open(os.path.join(folder, "memory.stat")) as f:
             return sum(int(line.split()[1]) for line in f if line.split()[0] == name)
-    except (IOError, OSError, ValueError, IndexError):
+    except (OSError, ValueError, IndexError):
         return 0

@@ -19,30 +19,20 @@ def find(root):
     return found or siblings(unwrap(root))
 
 
-def unwrap(root):
-    """Return the model inside DistributedDataParallel, FSDP, an engine and the like."""
-    while is_wrapper(root) and inside(root) is not None:
-        root = inside(root)
-    return root
-
-
-def is_wrapper(module):
-    return bool({base.__name__ for base in type(module).__mro__} & WRAPPERS)
-
-
+# By the names of their classes, what wraps a model, and where it has the module that it calls.
 WRAPPERS = {
-    "DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "DeepSpeedEngine",
-    "FabricModule", "_FabricModule", "_LightningModuleWrapperBase",
+    "DataParallel": "module", "DistributedDataParallel": "module", "FullyShardedDataParallel": "_fsdp_wrapped_module", "DeepSpeedEngine": "module",
+    "FabricModule": "_forward_module", "_FabricModule": "_forward_module", "_LightningModuleWrapperBase": "_forward_module", "OptimizedModule": "_orig_mod",
 }
 
 
-def inside(wrapper):
-    """Return the module that a wrapper calls, None if it has none."""
-    children = wrapper._modules
-    for name in ("module", "_fsdp_wrapped_module", "_forward_module"):
-        if children.get(name) is not None:
-            return children[name]
-    return None
+def unwrap(root):
+    """Return the model inside DistributedDataParallel, FSDP, an engine and the like."""
+    while True:
+        name = next((WRAPPERS[base.__name__] for base in type(root).__mro__ if base.__name__ in WRAPPERS), "")
+        if not name or root._modules.get(name) is None:
+            return root
+        root = root._modules[name]
 
 
 def class_of(module):
@@ -158,26 +148,3 @@ def siblings(module, path=""):
     for name, child in children(module) if not found else []:
         found += siblings(child, join(path, name))
     return found
-
-
-AROUND = {
-    "DistributedDataParallel": "module", "DataParallel": "module", "FullyShardedDataParallel": "_fsdp_wrapped_module",
-    "DeepSpeedEngine": "module", "OptimizedModule": "_orig_mod", "_LightningModuleWrapperBase": "_forward_module",
-}
-
-
-def unwrapped(module):
-    """Return the model that the wrappers of PyTorch and DeepSpeed are around."""
-    for _ in range(8):
-        inner = getattr(module, AROUND.get(type(module).__name__, ""), None)
-        if not isinstance(inner, torch.nn.Module):
-            break
-        module = inner
-    return module
-
-
-def inner(model):
-    """Return the model without wrappers whose forward waits for other ranks."""
-    while type(model).__name__ in ("DistributedDataParallel", "DataParallel", "DeepSpeedEngine"):
-        model = model.module
-    return model

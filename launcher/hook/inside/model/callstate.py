@@ -84,10 +84,10 @@ def tensors_in(value, depth=0):
         return []
     if isinstance(value, (list, tuple, set)):
         inner = value
-    elif type(value).__name__.endswith("Cache"):  # of keys and values: recomputed models have none
+    elif is_cache(value):
         return []
     elif hasattr(value, "values") and hasattr(value, "keys"):
-        inner = [each for key, each in value.items() if key != "past_key_values"]
+        inner = [each for key, each in value.items() if key != CACHE]
     else:
         attributes = getattr(value, "__dict__", None)
         inner = list(attributes.values()) if type(attributes) is dict else []
@@ -98,6 +98,14 @@ def tensors_in(value, depth=0):
         elif type(each) not in kinds.ATOMS:
             found += tensors_in(each, depth + 1)
     return found
+
+
+CACHE = "past_key_values"
+
+
+def is_cache(value):
+    """Return whether a value holds keys and values for later calls: recomputed models have none, and no loss follows from them."""
+    return type(value).__name__.endswith("Cache")
 
 
 def with_bases(outputs):

@@ -34,20 +34,15 @@ def compiling():
 
 def compiles(torch):
     """Return a function that reports whether torch.compile records the call that is under way."""
-    found = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    if found is None:  # before 2.1; before 2.0 there is nothing that compiles
-        found = compiling if hasattr(torch, "compile") else bool
-    return found
+    before = compiling if hasattr(torch, "compile") else bool  # PyTorch 2.1; before 2.0 there is nothing that compiles
+    return getattr(getattr(torch, "compiler", None), "is_compiling", before)
 
 
 def recording(torch):
     """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the hook then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
-    compiled, tracing = compiles(torch), getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
-    cuda = torch.cuda
-    if not hasattr(cuda, "is_current_stream_capturing"):  # before 1.12
-        return lambda: compiled() or tracing() is not None
+    compiled, cuda, tracing = compiles(torch), torch.cuda, torch._C._get_tracing_state
     used: list = []
 
     def busy():
@@ -84,9 +79,8 @@ def of_modules(root):
 
 def is_compiled(module, own):
     kind = type(module)
-    if kind.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
-        return True
-    return any(hasattr(forward, "_torchdynamo_orig_callable") for forward in (own, getattr(kind, "forward", None)))
+    return kind.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None or \
+        any(hasattr(forward, "_torchdynamo_orig_callable") for forward in (own, getattr(kind, "forward", None)))
 
 
 QUANTISED = (
@@ -126,19 +120,13 @@ def of_parameters(root):
 @listed.kept
 def is_sharded(root):
     """Return whether FSDP, of either kind, shards the parameters of the model or of parts of it."""
-    for kind in {type(module) for module in listed.modules(root)}:
-        if {base.__name__ for base in kind.__mro__} & {"FullyShardedDataParallel", "FSDPModule"}:
-            return True
-    return False
+    return any(base.__name__ in ("FullyShardedDataParallel", "FSDPModule") for kind in set(map(type, listed.modules(root))) for base in kind.__mro__)
 
 
 @listed.kept
 def compiled(root):
     """Return whether torch.compile, or TorchScript, runs any of it."""
-    return any(
-        type(m).__name__ == "OptimizedModule" or getattr(m, "_compiled_call_impl", None) is not None
-        or isinstance(m, torch.jit.ScriptModule)
-        for m in listed.modules(root))
+    return any(isinstance(m, torch.jit.ScriptModule) or is_compiled(m, m.__dict__.get("forward")) for m in listed.modules(root))
 
 
 def is_shared_out(model):

@@ -1,5 +1,8 @@
 # The state of a part of the model that its forward changes beside its output, and how it is taken back for a while.
+import contextlib
 import weakref
+
+import torch
 
 from . import places, reach
 
@@ -123,3 +126,16 @@ def lend(norm, scratch):
         own[name] = value
     norm._buffers.update({name: scratch[name] for name in own})
     return own
+
+
+@contextlib.contextmanager
+def untouched(module):
+    """Restores the state that runs of a module without gradients change: buffers, attributes, modes, random numbers, and
+    the weights that autocast has cast."""
+    state = State(module)
+    devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
+    with torch.random.fork_rng(devices=devices), Rewound(state, state.read(), state.modes()), torch.no_grad():
+        try:
+            yield
+        finally:
+            torch.clear_autocast_cache()

@@ -22,7 +22,7 @@ SMALL = 64 << 10  # bytes of a tensor or array that is always copied
 CLOSELY = SMALL + 1  # the same, and the bits of larger tensors are summed: only where a pass is repeated
 PIECE = 1 << 22  # elements whose bits are summed at once
 MOST_BYTES = 16 << 20  # of a tensor or array that a forward writes to: it is copied before each call
-MOST_ITEMS = 10000  # in a container; of a longer one all are numbers or words, or it cannot be compared
+MOST_ITEMS = 10000  # in a container; of a longer one all are numbers or words, or only its length is compared
 DEEPEST = 16  # containers in containers
 
 
@@ -44,13 +44,10 @@ def keep(value, copies=0, hold=False, depth=0):
     if isinstance(value, torch.Tensor):
         return Tensor(value, 0 if isinstance(value, torch.nn.Parameter) else copies, copies > SMALL, hold)
     if isinstance(value, kinds.CONTAINERS):
-        return Items(value, copies, hold, depth) if kinds.size(value) <= MOST_ITEMS and depth < DEEPEST else Long(value, depth)
-    if is_array(value):
-        return Array(value, copies)
-    if isinstance(value, (bytearray, array.array)):
-        return Bytes(value)
-    if is_stream(value):
-        return Stream(value)
+        few = kinds.size(value) <= MOST_ITEMS or kinds.ATOMS.issuperset(map(type, kinds.items(value)))
+        return Items(value, copies, hold, depth) if few and depth < DEEPEST else Uncompared(value)
+    if is_array(value) or is_stream(value) or isinstance(value, (bytearray, array.array)):
+        return Content(value, copies)
     return Other(value, hold)
 
 
@@ -235,29 +232,20 @@ def is_one(a, b):
     return a is b or type(a) in kinds.ATOMS and type(a) is type(b) and a == b
 
 
-class Long(Kept):
-    """A container of many items, or deep in others: numbers and words in it are compared."""
+class Uncompared(Kept):
+    """A container of many objects, or deep in others: only its length is compared."""
 
-    def __init__(self, value, depth):
-        self.value = value
-        items = kinds.items(value)
-        self.items = None if depth >= DEEPEST or not kinds.ATOMS.issuperset(map(type, items)) else items
-        self.keys = kinds.keys(value)
-        self.length = len(items)
+    def __init__(self, value):
+        self.value, self.length = value, kinds.size(value)
 
     def same(self, now):
-        if now is not self.value:
-            return False
-        items = kinds.items(now)
-        if self.items is None or len(items) != self.length:
-            return len(items) == self.length
-        return (items == self.items or set(items) == set(self.items) and isinstance(now, set)) and (self.keys is None or all(map(is_one, kinds.keys(now), self.keys)))
+        return now is self.value and kinds.size(now) == self.length
 
     def lost(self):
         return not self.same(self.value)
 
     def blind(self):
-        return self.items is None
+        return True
 
     def restore(self, now):
         if self.lost():
@@ -265,39 +253,20 @@ class Long(Kept):
         return self.value
 
 
-class Bytes(Kept):
-    """A bytearray, or an array of Python."""
-
-    def __init__(self, value):
-        self.value, self.copy = value, value[:]
-
-    def same(self, now):
-        return now is self.value and self.matches(now)
-
-    def matches(self, now):
-        return type(now) is type(self.value) and now == self.copy
-
-    def written(self):
-        return self.value != self.copy
-
-    def restore(self, now):
-        self.value[:] = self.copy
-        return self.value
-
-
-class Array(Kept):
-    """An array of NumPy."""
+class Content(Kept):
+    """What changes where it is: a bytearray, an array, a source of random numbers. Of a large array there is only a sum."""
 
     def __init__(self, value, copies):
-        self.value = value
-        self.copy = value.copy() if value.nbytes <= copies else None
-        self.sum = zlib.crc32(value.tobytes())
+        self.value, self.sum = value, zlib.crc32(value.tobytes()) if is_array(value) else None
+        self.copy = content(value) if self.sum is None or value.nbytes <= copies else None
 
     def same(self, now):
         return now is self.value and self.matches(now)
 
     def matches(self, now):
-        return is_array(now) and zlib.crc32(now.tobytes()) == self.sum
+        if type(now) is not type(self.value):
+            return False
+        return alike(self.copy, content(now)) if self.sum is None else zlib.crc32(now.tobytes()) == self.sum
 
     def written(self):
         return not self.same(self.value)
@@ -306,39 +275,31 @@ class Array(Kept):
         return self.copy is None and self.written()
 
     def restore(self, now):
+        value = self.value
         if self.lost():
             raise Unrepeatable("an array of the model was written to")
-        if self.copy is not None:
-            self.value[...] = self.copy
-        return self.value
+        if is_array(value):
+            if self.copy is not None:
+                value[...] = self.copy
+        elif not is_stream(value):
+            value[:] = self.copy
+        elif hasattr(value, "set_state"):
+            value.set_state(self.copy)
+        elif hasattr(value, "setstate"):
+            value.setstate(self.copy)
+        else:
+            value.bit_generator.state = self.copy
+        return value
 
 
-class Stream(Kept):
-    """A source of random numbers."""
-
-    def __init__(self, value):
-        self.value, self.state = value, state(value)
-
-    def same(self, now):
-        return now is self.value and self.matches(now)
-
-    def matches(self, now):
-        return is_stream(now) and alike(self.state, state(now))
-
-    def restore(self, now):
-        for method in ("set_state", "setstate"):
-            if hasattr(self.value, method):
-                getattr(self.value, method)(self.state)
-                return self.value
-        self.value.bit_generator.state = self.state
-        return self.value
-
-
-def state(stream):
-    for method in ("get_state", "getstate"):
-        if hasattr(stream, method):
-            return getattr(stream, method)()
-    return stream.bit_generator.state
+def content(value):
+    """Return a copy of what a value contains."""
+    if is_array(value):
+        return value.copy()
+    if not is_stream(value):
+        return value[:]
+    read = getattr(value, "get_state", None) or getattr(value, "getstate", None)
+    return read() if read is not None else value.bit_generator.state
 
 
 class Sketch(Kept):
@@ -742,13 +703,13 @@ class Random(Single):
         if stream is MISSING:
             return MISSING
         if copies or self.copies:
-            return Stream(stream)
+            return Content(stream, 0)
         source = stream if self.name == "Python" else getattr(stream, "_bit_generator", None)
         known, read = READERS.get(self.name, (None, None))
         if known is not source:
             read = memory(self.name, stream, source)
         if read is None:
-            return Stream(stream)
+            return Content(stream, 0)
         if self.latest is None or self.latest.read is not read or self.latest.state != read():
             self.latest = Sketch(read, self.words)
         return self.latest

@@ -316,15 +316,6 @@ def cast_as(state):
         yield
 
 
-@contextlib.contextmanager
-def cleared(torch):
-    """Lets no autocast around the job keep weights that were cast without gradients."""
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
-
-
 class lent:
     """Replaces the named statistics of norms by copies, which may change."""
 

@@ -4,7 +4,6 @@
 # a random order is the reverse one. The module is restored afterwards: buffers, attributes, modes,
 # random numbers, the cache of autocast. Hooks on the module itself are not run; where a
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
-import contextlib
 import math
 import warnings
 
@@ -12,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..base import ranout
-from . import blocks, exclusions, modulestate, places, rootstate
+from . import blocks, callstate, exclusions, modulestate, places
 
 ROWS = 4, 2  # that are run; fewer where memory runs out with more: it has run out before
 # How far the same row may be apart, by the bits of a number: with batches of one size, where
@@ -57,12 +56,13 @@ def rows_are_independent(root, args, kwargs, size=0, whole=(), more=None):
 
 
 def answer(root, args, kwargs, batch, more, most):
-    module = blocks.inner(root)
+    module = blocks.unwrap(root)
     check(root, module)
     if batch.rows < 2:
         raise Unknown("a batch of one row cannot be divided")
     why, dims = "", None
-    with untouched(module) as noise:
+    with modulestate.untouched(module), Plain() as noise, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         few = min(most, batch.rows // 2 * 2)
         names = list(range(few))
 
@@ -181,7 +181,7 @@ class Batch:
 
     def __init__(self, args, kwargs, size, whole=()):
         self.whole = set(whole)
-        found = [t for t in tensors((list(args), dict(kwargs))) if t.dim()]
+        found = [t for t in tensors([*args, *kwargs.values()]) if t.dim()]
         self.dim, self.rows = 0, 0
         for dim in (0, 1):
             if size and not self.rows and any(t.dim() > dim and t.shape[dim] == size for t in found):
@@ -234,42 +234,12 @@ def versions(given):
     return list(map(places.version, tensors(given)))
 
 
-def tensors(value, depth=0):
+def tensors(value):
     """Return the tensors in what a module is given or returns."""
-    if isinstance(value, torch.Tensor):
-        if value.layout != torch.strided or type(value) not in (torch.Tensor, torch.nn.Parameter):
-            raise Unknown("a tensor is no plain one")
-        return [value]
-    if depth > 4 or isinstance(value, (str, bytes, type, torch.nn.Module)):
-        return []
-    if is_cache(value):
-        return []
-    if hasattr(value, "keys") and hasattr(value, "values"):
-        value = [each for key, each in value.items() if key != CACHE]
-    elif not isinstance(value, (list, tuple)):
-        value = list(vars(value).values()) if hasattr(value, "__dict__") else []
-    return [t for each in value for t in tensors(each, depth + 1)]
-
-
-CACHE = "past_key_values"
-
-
-def is_cache(value):
-    """Return whether a value holds keys and values for later calls: no loss follows from them."""
-    return type(value).__name__.endswith("Cache")
-
-
-@contextlib.contextmanager
-def untouched(module):
-    """Restores the state that a run of the module changes, and makes random functions deterministic."""
-    state = modulestate.State(module)
-    before, modes = state.read(), state.modes()
-    devices = sorted({p.device.index for p in module.parameters() if p.device.type == "cuda"})
-    noise = Plain()
-    with torch.random.fork_rng(devices=devices), modulestate.Rewound(state, before, modes), \
-            rootstate.cleared(torch), torch.no_grad(), noise, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield noise
+    found = callstate.tensors_in(value)
+    if any(t.layout != torch.strided or type(t) not in (torch.Tensor, torch.nn.Parameter) for t in found):
+        raise Unknown("a tensor is no plain one")
+    return found
 
 
 FILLED = {

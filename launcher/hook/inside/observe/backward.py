@@ -6,7 +6,7 @@ import math
 import os
 import sys
 
-from ..base import process, session, wall, wrapping
+from ..base import process, ranout, session, wall, wrapping
 from ..model import rootcalls
 from . import batches as batches_part, huggingface, loss, lossgraph, memory, microbatches
 
@@ -123,12 +123,10 @@ def hooked(root):
 def place():
     """Return file and line of the job's own code that runs now."""
     skipped = os.path.dirname(sys.modules["torch"].__file__) + os.sep, wall.HERE, "<"
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in ranout.frames_from(sys._getframe(1)):
         name = frame.f_code.co_filename
         if not name.startswith(skipped):
             return "%s:%d" % (os.path.basename(name), frame.f_lineno)
-        frame = frame.f_back
     return "the job"
 
 

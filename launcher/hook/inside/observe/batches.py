@@ -9,7 +9,7 @@ import time
 import weakref
 
 from ..base import process, wrapping
-from ..model import rootcalls
+from ..model import rootcalls, values
 from . import loss
 
 
@@ -45,13 +45,13 @@ class Batches:
             if self.maybe:
                 self.latest = [(key, weakref.ref(args[key] if type(key) is int else kwargs[key])) for key in self.maybe]
             return
-        guarded(self, args, kwargs)
+        look(self, args, kwargs)
 
     def look(self, args, kwargs):
         given: dict = dict(enumerate(args))
         given.update(kwargs)
         why = self.unlike(given, "", self.shapes, 0)
-        found, drawn, self.drawn = leaves(given, "", 0), self.drawn, []
+        found, drawn, self.drawn = leaves(given, ""), self.drawn, []
         if self.calls == 1:
             self.rows = next((len(tensor) for _, tensor in found if tensor.dim() > 1), 0)
         if why:
@@ -165,26 +165,15 @@ def size(shape):
     return "×".join(str(int(n)) for n in shape) or "1"
 
 
-def leaves(value, name, depth):
+def leaves(value, name):
     """Return the tensors in a batch, with their names."""
-    if hasattr(value, "element_size"):
-        return [(name, value)] if not getattr(value, "is_nested", False) and value.layout is sys.modules["torch"].strided else []
-    items = value.items() if hasattr(value, "items") else enumerate(value) if isinstance(value, (list, tuple)) else ()
-    if depth > 3:
-        return []
-    return [leaf for key, each in list(items)[:64] for leaf in leaves(each, "%s.%s" % (name, key), depth + 1)]
+    plain = sys.modules["torch"].strided
+    return [(".".join(map(str, (name, *path))), t) for path, t in values.named(value) if t.layout is plain and not getattr(t, "is_nested", False)]
 
 
 @process.guarded
 def look(batches, args, kwargs):
     batches.look(args, kwargs)
-
-
-def guarded(batches, args, kwargs):
-    before = len(process.state["problems"])
-    look(batches, args, kwargs)
-    if len(process.state["problems"]) > before:
-        leave()
 
 
 def first(root, args, kwargs):
@@ -226,7 +215,7 @@ def keep(batch):
     batches, now = state["batches"], time.monotonic()
     if len(batches.drawn) < WAITING and batches.pid == os.getpid() and (batches.calls < CLOSELY or now >= batches.due):
         batches.due = now + PAUSE
-        batches.drawn += [(name, t) for name, t in leaves(batch, "batch", 0) if t.dim() > 1 and t.device.type == "cpu" and not t.is_floating_point()]
+        batches.drawn += [(name, t) for name, t in leaves(batch, "batch") if t.dim() > 1 and t.device.type == "cpu" and not t.is_floating_point()]
 
 
 def leave():

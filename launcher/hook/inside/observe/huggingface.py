@@ -2,11 +2,10 @@
 import functools
 import weakref
 
-from ..base import process, session, wall, words
+from ..base import process, session, words
 from . import calls, deepspeed, trainerloss
 
 trainers: list = []  # weakly, the one that trains last
-hook: dict = {}
 
 
 def arrived(name, module):
@@ -18,8 +17,6 @@ def arrived(name, module):
         trainer(module.Trainer)
     elif name == "accelerate.accelerator":
         calls.constructor(module.Accelerator, "accelerate.Accelerator", accelerator)
-    elif name == "transformers.modeling_utils":
-        loading(module.PreTrainedModel)
 
 
 def arguments(kind):
@@ -50,23 +47,7 @@ def changed(self):
 @process.guarded
 def settled(self):
     tell(self, "transformers." + type(self).__name__ if type(self).__module__.startswith("transformers") else type(self).__name__, process.ARGUMENT)
-    process.told.setdefault("calls", []).append({"call": "transformers.TrainingArguments", "class": type(self).__name__, "arguments": shown(self)})
-    del process.told["calls"][:-16]
     process.save()
-
-
-SHOWN = (
-    "per_device_train_batch_size", "gradient_accumulation_steps", "per_device_eval_batch_size", "bf16", "fp16", "tf32",
-    "gradient_checkpointing", "optim", "dataloader_num_workers", "dataloader_pin_memory", "max_steps", "num_train_epochs",
-    "torch_compile", "auto_find_batch_size", "group_by_length", "torch_empty_cache_steps",
-)
-
-
-def shown(self):
-    def plain(v):
-        return v if isinstance(v, (int, float, str, bool)) or v is None else str(getattr(v, "value", v))
-
-    return {k: plain(getattr(self, k)) for k in SHOWN if hasattr(self, k)}
 
 
 PLACES = {
@@ -85,15 +66,11 @@ def tell(a, by, authority):
     if kind is not None:
         process.settle("precision", kind, by, authority)
     if getattr(a, "deepspeed", None):
-        tell_deepspeed(a, by)
+        config = getattr(getattr(a, "hf_deepspeed_config", None), "config", None)
+        if isinstance(config, dict):
+            deepspeed.tell_config(config, by)
     elif getattr(a, "fsdp", None):
         process.settle("sharding", "fsdp", by, authority)
-
-
-def tell_deepspeed(a, by):
-    config = getattr(getattr(a, "hf_deepspeed_config", None), "config", None)
-    if isinstance(config, dict):
-        deepspeed.tell_config(config, by)
 
 
 def trainer(kind):
@@ -208,20 +185,3 @@ def accelerator(self):
     if self.gradient_accumulation_steps > 1:
         process.settle("gradient_accumulation_steps", self.gradient_accumulation_steps, "accelerate.Accelerator", process.ARGUMENT)
     process.save()
-
-
-def loading(kind):
-    call = "transformers.PreTrainedModel.from_pretrained"
-    if not calls.orders(call):
-        return
-    plain = kind.__dict__["from_pretrained"].__func__
-
-    @functools.wraps(plain)
-    def from_pretrained(cls, *args, **kwargs):
-        try:
-            (_, *args), kwargs = calls.rearranged(call, cls.__name__, plain, (cls, *args), kwargs)
-        except Exception as e:
-            wall.failed(e)
-        return plain(cls, *args, **kwargs)
-
-    kind.from_pretrained = classmethod(from_pretrained)

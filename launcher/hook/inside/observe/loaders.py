@@ -3,7 +3,8 @@ import sys
 import weakref
 
 from ..base import process, wrapping
-from . import loss, microbatches
+from ..model import values
+from . import inputs, loss, microbatches
 
 hook: dict = {"drawn": [], "open": None}
 
@@ -39,8 +40,8 @@ def opens(loader, iterator):
     """Notes a loader's settings: a loop may keep its iterator alone."""
     if hook["open"] is not None:
         hook["open"][iterator] = {
-            "class": type(loader).__name__, "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
-            "sampler": type(loader.sampler).__name__, "batch_sampler": type(loader.batch_sampler).__name__, "drop_last": bool(getattr(loader, "drop_last", False)),
+            "batch_size": size(loader), "num_workers": loader.num_workers, "pin_memory": bool(loader.pin_memory),
+            "others": (type(loader), type(loader.sampler), type(loader.batch_sampler), loader.drop_last),
         }
         hook["samples"][iterator] = length(loader.dataset), weakly(loader.dataset)
 
@@ -77,10 +78,8 @@ def again(args, kwargs):
         first(args, kwargs)
         process.save()
         return
-    shapes = []
-    look(list(args) + list(kwargs.values()), shapes, [], 0)
     sizes = root.setdefault("sizes", [root.get("size")])
-    size = one(shapes)
+    size = inputs.batch(args, kwargs) or None
     if size == sizes[-1]:
         return
     process.settle("micro_batch_size", None if size in sizes else size, "the first batches", process.SHAPE)
@@ -118,18 +117,18 @@ def over():
 
 def first(args, kwargs):
     """Reports the loader whose batch the root is called with for the first time."""
-    shapes, lengths = [], []
-    look(list(args) + list(kwargs.values()), shapes, lengths, 0)
     drawn = hook["drawn"]
     loader = drawn[-1] if drawn else None
     hook["root"] = {"loader": loader, "draws": 1}
     hook["drawn"] = []
     if loader is None:
-        hook["root"]["size"] = size_of = one(shapes)
-        process.settle("micro_batch_size", size_of, "the first batch", process.SHAPE)
+        hook["root"]["size"] = inputs.batch(args, kwargs) or None
+        process.settle("micro_batch_size", hook["root"]["size"], "the first batch", process.SHAPE)
         return
     by, told = "torch.utils.data.DataLoader", loader["batch_size"]
-    fits = told in lengths or any(told in s[:2] for s in shapes)
+    given = [*args, *kwargs.values()]
+    inner = [each for value in given for each in (value.values() if hasattr(value, "keys") else value if isinstance(value, (list, tuple)) else ())]
+    fits = any(told in tensor.shape[:2] for tensor in values.tensors(given)) or told in [len(each) for each in given + inner if isinstance(each, (list, tuple))]
     if told is not None and fits:
         process.settle("micro_batch_size", told, by, process.LOADER)
     if fits or len(drawn) == 1:
@@ -137,8 +136,6 @@ def first(args, kwargs):
         process.settle("pin_memory", loader["pin_memory"], by, process.LOADER)
     if told is not None and fits and len(drawn) == 1:
         loss.say(samples=hook["latest"][0], batch=told)
-    given = {k: v for k, v in loader.items() if k != "class"}
-    process.told.setdefault("calls", []).append({"call": by, "class": loader["class"], "arguments": given})
 
 
 def size(loader):
@@ -187,23 +184,3 @@ def asked(dataset):
         return len(dataset)
     except Exception:  # the job's own code, or it has no length
         return None
-
-
-def one(shapes):
-    """Return the size of a batch that came from no loader: the first dimension of all that
-    the root is given; None where they differ."""
-    sizes = {s[0] for s in shapes}
-    return sizes.pop() if len(sizes) == 1 and any(len(s) > 1 for s in shapes) else None
-
-
-def look(values, shapes, lengths, depth):
-    """Collects the shapes of the tensors in arguments, and the lengths of lists of them."""
-    for value in list(values)[:64]:
-        kind = getattr(value, "shape", None)
-        if kind is not None and len(kind) > 0:
-            shapes.append(tuple(int(n) for n in kind))
-        elif depth < 3 and isinstance(value, (list, tuple)):
-            lengths.append(len(value))
-            look(value, shapes, lengths, depth + 1)
-        elif depth < 3 and hasattr(value, "values") and hasattr(value, "keys"):
-            look(value.values(), shapes, lengths, depth + 1)

@@ -5,10 +5,8 @@ import sys
 import weakref
 
 from ..base import process
-from ..model import rootcalls
+from ..model import rootcalls, values
 from . import lossgraph
-
-MOST_OUTPUTS = 64
 
 state: dict = {"rows": 0, "loader": False, "root": None, "module": None, "drawn": [], "calls": 0, "each": []}
 
@@ -18,7 +16,7 @@ def drawn(batch):
     """Runs after a DataLoader has given a batch."""
     if not process.here():
         return
-    found = tensors(batch)
+    found = values.tensors(batch)
     state.update(loader=True, rows=size(found), drawn=[weakref.ref(t) for t in found])
 
 
@@ -33,26 +31,13 @@ def size(found):
     return sizes.pop() if len(sizes) == 1 else 0
 
 
-def tensors(value, depth=0):
-    torch = sys.modules["torch"]
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if depth > 4 or isinstance(value, (str, bytes)):
-        return []
-    if hasattr(value, "values") and hasattr(value, "keys"):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [t for each in list(value)[:MOST_OUTPUTS] for t in tensors(each, depth + 1)]
-
-
 class Root:
     """Listens to the root's calls."""
 
     @process.guarded
     def begin(self, args, kwargs):
         if not state["loader"]:  # the root's arguments are the batch
-            largest = max([t for t in tensors((args, kwargs)) if t.dim()], key=lambda t: t.numel(), default=None)
+            largest = max([t for t in values.tensors((args, kwargs)) if t.dim()], key=lambda t: t.numel(), default=None)
             state["rows"] = 0 if largest is None else largest.shape[0]
 
     @process.guarded
@@ -60,7 +45,7 @@ class Root:
         torch = sys.modules["torch"]
         if state["module"]().training and torch.is_grad_enabled():
             state["calls"] += 1
-        for tensor in tensors(output):
+        for tensor in values.tensors(output):
             lossgraph.mark(tensor, row_dimension(tensor.shape, state["rows"]))
 
 

@@ -11,12 +11,12 @@ made: list = []  # weakly
 
 
 def of(optimizer):
-    """Return the class, foreach and fused."""
+    """Return the class, and whether it works on all parameters at once."""
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    fused, foreach = group.get("fused"), group.get("foreach")
-    if foreach is None and not fused and "foreach" in group:
+    foreach = group.get("foreach")
+    if foreach is None and not group.get("fused") and "foreach" in group:
         foreach = default(optimizer, group)
-    return {"optimizer": type(optimizer).__name__, "foreach": bool(foreach), "fused": bool(fused)}
+    return {"optimizer": type(optimizer).__name__, "foreach": bool(foreach)}
 
 
 def default(optimizer, group):

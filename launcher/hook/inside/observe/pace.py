@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from ..base import process, wall, wrapping
+from ..base import process, wrapping
 from ..model import callstate, exclusions, forwards
 from . import memory as memory_part
 
@@ -61,17 +61,17 @@ class Pace:
         timing = self.timing
         if threading.get_ident() != self.thread or timing.drawing or not sys.modules["torch"].is_grad_enabled():
             return plain(iterator)
-        first, timing.drawing = timer(self), True
+        first, timing.drawing = self.meter.timer(), True
         try:
             return plain(iterator)
         finally:
-            timing.draws.append((first, timer(self)))
+            timing.draws.append((first, self.meter.timer()))
             timing.drawing = False
 
     def calls(self, plain, model, args, kwargs):
-        timing, before, first = self.timing, collectives(), timer(self)
+        timing, before, first = self.timing, collectives(), self.meter.timer()
         output = plain(model, *args, **kwargs)
-        timing.calls.append((first, timer(self)))
+        timing.calls.append((first, self.meter.timer()))
         timing.together = timing.together or before is None or collectives() != before
         return output
 
@@ -79,14 +79,6 @@ class Pace:
         """Return the seconds of a step that it waits for data, and that its forward passes
         take; 0 is not known."""
         return tuple(sorted(figures)[len(figures) // 2] for figures in zip(*self.known)) or (0.0, 0.0)
-
-
-def timer(pace):
-    """Return a timer, None where none can be had: then the pace is at its end."""
-    try:
-        return pace.meter.timer()
-    except Exception as e:
-        failed(e)
 
 
 def collectives():
@@ -147,20 +139,12 @@ def follow_loaders():
     wrapping.replace(sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter, "__next__", __next__)
 
 
+@process.guarded
 def tell(what):
-    """Reports the pace, and ends it where that goes wrong."""
+    """Calls a method of the pace, where there is one."""
     pace = state.get("pace")
-    if pace is None:
-        return
-    try:
+    if pace is not None:
         getattr(pace, what)()
-    except Exception as e:
-        failed(e)
-
-
-def failed(e):
-    state["pace"] = None
-    wall.failed(e)
 
 
 def own():

@@ -3,7 +3,7 @@
 import sys
 
 from ..base import process, wrapping
-from ..model import listed
+from ..model import listed, rootstate
 
 hook: dict = {}
 
@@ -24,25 +24,13 @@ def at(root, model):
 def cast(torch, devices):
     """Return the word for the autocast that is on, None for none."""
     names = {torch.float16: "fp16", torch.bfloat16: "bf16"}
-    try:
-        if "cuda" in devices and torch.is_autocast_enabled():
-            return names.get(torch.get_autocast_gpu_dtype())
-        if "cpu" in devices and torch.is_autocast_cpu_enabled():
-            return names.get(torch.get_autocast_cpu_dtype())
-        for device in devices - {"cuda", "cpu", "meta"}:
-            if torch.is_autocast_enabled(device):
-                return names.get(torch.get_autocast_dtype(device))
-    except (AttributeError, TypeError, RuntimeError):
-        pass  # an older PyTorch, and another device
-    return None
+    return next((names.get(dtype) for kind, on, dtype in rootstate.autocast(torch)[0] if on and kind in devices), None)
 
 
 def weights(torch, root, devices):
     """Return the word for the weights' type, None where they are of several, or quantised."""
     sizes = {}
     for p in listed.parameters(root):
-        if type(p).__name__ == "UninitializedParameter":
-            continue  # its size is known after the first forward
         sizes[p.dtype] = sizes.get(p.dtype, 0) + p.numel()
     if not sizes or any(not d.is_floating_point for d in sizes) or "transformer_engine" in sys.modules:
         return None

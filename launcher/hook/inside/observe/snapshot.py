@@ -5,6 +5,7 @@
 import collections
 import functools
 import gc
+import inspect
 import os
 import sys
 import time
@@ -66,8 +67,9 @@ def refused(torch):
     for name in ("PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_NO_HIP_MEMORY_CACHING"):
         if name in os.environ:
             return "%s turns PyTorch's caching allocator off, which is what snapshots are of" % name
-    if not hasattr(torch._C, "_cuda_attach_out_of_memory_observer") or not hasattr(torch.cuda.memory, "_snapshot"):
-        return "PyTorch %s does not report when memory runs out: snapshots need 2.0" % torch.__version__
+    history = getattr(torch.cuda.memory, "_record_memory_history", None)
+    if history is None or "stacks" not in inspect.signature(history).parameters:
+        return "PyTorch %s does not record with stacks what the allocator gives: snapshots need 2.1" % torch.__version__
     backend = getattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")()
     if backend != "native":
         return "snapshots are of PyTorch's own allocator, and the job's is %s" % backend
@@ -96,23 +98,11 @@ def unwatch():
 
 
 def record(on):
-    """Turns the recording on or off, by the arguments of this PyTorch version. Turned off, it forgets what
-    was freed; blocks that are in use keep the stacks that they have."""
-    import inspect
-
-    known = inspect.signature(state["plain"]).parameters
-    if "stacks" in known:
-        if on:
-            state["plain"]("all", context="alloc", stacks="python", max_entries=ENTRIES)
-        else:
-            state["plain"](None)
-    elif "trace_alloc_max_entries" in known:  # PyTorch 2.0
-        if on:
-            state["plain"](True, record_context=True, trace_alloc_max_entries=ENTRIES, trace_alloc_record_context=True)
-        else:
-            state["plain"](False)
+    """Turns the recording on or off. Turned off, it forgets what was freed; blocks that are in use keep the stacks that they have."""
+    if on:
+        state["plain"]("all", context="alloc", stacks="python", max_entries=ENTRIES)
     else:
-        return
+        state["plain"](None)
     state["recording"] = on
 
 
@@ -178,8 +168,7 @@ def observed(device, wanted, allowed, free):
 
 
 def take(device, wanted, allowed, free):
-    found = state["torch"].cuda.memory._snapshot()
-    found = dict(found) if isinstance(found, dict) else {"segments": found, "device_traces": []}
+    found = dict(state["torch"].cuda.memory._snapshot())
     found["gpurun"] = {
         "pid": os.getpid(), "rank": process.number("RANK"), "time": time.time(), "device": int(device), "wanted": int(wanted),
         "allowed": int(allowed), "free": int(free), "phase": phase(), "steps": session.current.steps, "recording": state["recording"], "from": 0,
@@ -240,18 +229,13 @@ def fitted(found):
     history, then all of it, then the stacks."""
     import pickle
 
-    text = pickle.dumps(found, 4)
-    traces = found.get("device_traces") or []
-    total = sum(len(t) for t in traces)
-    if len(text) > MOST and total:
-        keep = 0.8 * MOST / len(text)
-        found["device_traces"] = [t[len(t) - int(len(t) * keep):] for t in traces]
-        found["gpurun"]["trimmed"] = "the history is the latest %d of %d entries, for the size of the file" % (sum(map(len, found["device_traces"])), total)
-        text = pickle.dumps(found, 4)
-    if len(text) > MOST and total:
-        found["device_traces"] = [[] for _ in traces]
-        found["gpurun"]["trimmed"] = "the history is omitted, because of the file's size"
-        text = pickle.dumps(found, 4)
+    text, traces = pickle.dumps(found, 4), found.get("device_traces") or []
+    total = sum(map(len, traces))
+    for share in (0.8 * MOST / len(text), 0) if total else ():
+        if len(text) > MOST:
+            found["device_traces"] = [t[len(t) - int(len(t) * share):] for t in traces]
+            found["gpurun"]["trimmed"] = "the history is the latest %d of %d entries, for the size of the file" % (sum(map(len, found["device_traces"])), total)
+            text = pickle.dumps(found, 4)
     if len(text) > MOST:
         for segment in found["segments"]:
             segment["frames"] = []

@@ -3,7 +3,7 @@
 import sys
 
 from ..base import process, session, words, wrapping
-from ..model import listed
+from ..model import exclusions
 
 hook: dict = {}
 
@@ -67,8 +67,7 @@ def leave():
 
 def sharding(root):
     """Return how the model is spread over the ranks, None where that is not known."""
-    kinds = {type(m) for m in listed.modules(root)}
-    if any(kind.__name__ == "FullyShardedDataParallel" for kind in kinds) or any(base.__name__ == "FSDPModule" for kind in kinds for base in kind.__mro__):
+    if exclusions.is_sharded(root):
         return "fsdp"
     if type(root).__name__ == "DeepSpeedEngine":
         return None  # its own part tells

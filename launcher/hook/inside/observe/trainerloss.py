@@ -7,7 +7,7 @@ import sys
 import weakref
 
 from ..base import process
-from ..model import blocks, callstate, exclusions, modulestate, places, rootstate
+from ..model import blocks, callstate, exclusions, modulestate, places
 from . import loss
 
 
@@ -64,19 +64,20 @@ def unfit(trainer, model):
 
 def ask(trainer, step, model, inputs, items):
     """Return (scale, reason, weighted)."""
-    model = blocks.inner(model)
+    shared = exclusions.is_shared_out(model)
+    model, name = model if shared else blocks.unwrap(model), type(blocks.unwrap(model)).__name__
     # Ranks that wait for each other in a forward must all make as many: there the batch is
     # taken whole, as the job itself does next.
-    few, each_twice = (inputs, None) if exclusions.is_shared_out(model) else rows(inputs)
+    few, each_twice = (inputs, None) if shared else rows(inputs)
     twice = None if items is None else 2 * items
     run = Run(trainer, step, model)
     one, more = run(few, items, 1), run(few, twice, MORE)
     doubled = None
     if each_twice is not None:
         doubled = run(each_twice, items, 1)
-    elif process.world() > 1 and not exclusions.is_shared_out(model):
+    elif process.world() > 1 and not shared:
         run(few, items, 1)
-    return judge(one, more, doubled, items is not None, run.exact, type(blocks.unwrapped(model)).__name__)
+    return judge(one, more, doubled, items is not None, run.exact, name)
 
 
 def judge(one, more, doubled, counted, exact, name):
@@ -126,9 +127,6 @@ class Run:
 
     def __init__(self, trainer, step, model):
         self.trainer, self.step, self.model, self.exact = trainer, step, model, True
-        self.state = modulestate.State(model)
-        self.before, self.modes = self.state.read(), self.state.modes()
-        self.rewound = lambda: modulestate.Rewound(self.state, self.before, self.modes)
 
     def __call__(self, inputs, items, accumulation):
         """Return the value that would be backpropagated for one of so many micro batches."""
@@ -145,10 +143,8 @@ class Run:
     def untouched(self, accumulation):
         """Return the contexts that restore what the run changes."""
         torch, trainer = sys.modules["torch"], self.trainer
-        devices = sorted({p.device.index for p in self.model.parameters() if p.device.type == "cuda"})
         yield containers(vars(trainer))
-        yield torch.random.fork_rng(devices=devices)
-        yield self.rewound()
+        yield modulestate.untouched(self.model)
         yield evaluating(self.model)
         yield attribute(trainer.args, "gradient_accumulation_steps", accumulation)
         if hasattr(trainer, "current_gradient_accumulation_steps"):
@@ -156,8 +152,6 @@ class Run:
         yield attribute(trainer.accelerator, "backward", lambda given, **options: self.take(given, accumulation, options))
         if exclusions.compiled(self.model):
             yield torch.compiler.set_stance("force_eager")
-        yield torch.no_grad()
-        yield rootstate.cleared(torch)
 
     def take(self, given, accumulation, options):
         """Runs in place of Accelerator.backward, which may divide the loss once more."""

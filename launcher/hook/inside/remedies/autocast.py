@@ -1,8 +1,10 @@
 # bf16 autocast around the forward of the root, its outputs back in fp32, as Accelerate
 # does it. It changes numerics: the probe turns it on only where that is permitted.
+import copy
+
 import torch
 
-from ..model import blocks, exclusions, forwards, listed
+from ..model import blocks, exclusions, forwards, listed, rootstate
 
 VALUES = ("bf16",)
 
@@ -22,29 +24,16 @@ def refusal(root, value="bf16"):
     if exclusions.is_sharded(root) or hasattr(root, "zero_optimization"):
         return "FSDP and DeepSpeed have their own precision"
     device = next(root.parameters()).device
-    if is_enabled(torch, device.type):
+    if any(kind == device.type and on for kind, on, _ in rootstate.autocast(torch)[0]):
         return "the script runs under autocast already"
-    return unsupported(torch, device) or forwards.refusal(blocks.unwrap(root))
+    return unsupported(device) or forwards.refusal(blocks.unwrap(root))
 
 
-def unsupported(torch, device):
-    if device.type == "cpu":
-        return "" if hasattr(torch, "autocast") else "this PyTorch has no autocast"
-    if device.type != "cuda":
+def unsupported(device):
+    if device.type not in ("cpu", "cuda"):
         return "the model is on the device %s" % device.type
-    with torch.cuda.device(device):
-        return "" if torch.cuda.get_device_capability(device)[0] >= 8 or torch.version.hip else "the device has no bf16"
-
-
-def is_enabled(torch, kind):
-    if torch.is_autocast_enabled() and kind == "cuda":
-        return True
-    if kind != "cpu":
-        return False
-    try:
-        return torch.is_autocast_enabled("cpu")
-    except TypeError:  # before PyTorch 2.4
-        return torch.is_autocast_cpu_enabled()
+    known = device.type == "cpu" or torch.version.hip or torch.cuda.get_device_capability(device)[0] >= 8
+    return "" if known else "the device has no bf16"
 
 
 def turn(root, value="bf16", tell=None):
@@ -74,29 +63,14 @@ def to_fp32(value):
         if all(new is old for new, old in zip(items, value)):
             return value
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, dict):
-        return mapping(value, {key: to_fp32(item) for key, item in value.items()})
-    if hasattr(value, "__dataclass_fields__"):
-        return fields(value)
-    return value
-
-
-def mapping(value, items):
-    """Return a dict of the same class; transformers' outputs are dicts and dataclasses in one."""
-    import copy
-
-    if all(items[key] is value[key] for key in items):
+    fields = dict(value) if isinstance(value, dict) else {name: getattr(value, name) for name in getattr(value, "__dataclass_fields__", ())}
+    made = {key: to_fp32(item) for key, item in fields.items()}
+    if all(made[key] is fields[key] for key in fields):
         return value
-    new = copy.copy(value)
-    for key, item in items.items():
-        new[key] = item
-    return new
-
-
-def fields(value):
-    import copy
-
-    new = copy.copy(value)
-    for name in value.__dataclass_fields__:
-        object.__setattr__(new, name, to_fp32(getattr(value, name)))
+    new = copy.copy(value)  # transformers' outputs are dictionaries and dataclasses in one
+    for key, item in made.items():
+        if isinstance(value, dict):
+            new[key] = item
+        else:
+            object.__setattr__(new, key, item)
     return new

@@ -1,44 +1,35 @@
 # Activation checkpointing of a model that is running already: the repeated blocks are
 # recomputed in the backward pass, one by one, or the model's own switch is turned. A model without
 # either is recomputed in the parts that segments.py chooses.
+import functools
+import inspect
+import sys
 import typing
 import weakref
 
 import torch
 
-from ..base import ranout, wall
-from ..model import blocks, exclusions, forwards, listed, modulestate, rootstate
+from ..base import wall
+from ..model import blocks, exclusions, forwards, listed, modulestate
 from ..observe import optimizers
 from . import compared, recompute, remedy, segments
 
-VALUES = ("selective", "full")
+VALUES = ("full",)
 
 AGAIN = 1 / 3  # of a step's time: a second forward of all blocks
 
 def refusal(root, value="full"):
     """Return why it cannot be turned on in this model, "" if it can."""
-    import inspect
-
-    from torch.utils import checkpoint
-
-    if "use_reentrant" not in inspect.signature(checkpoint.checkpoint).parameters:
-        return "this PyTorch has no checkpointing that is not reentrant"
     excluded = exclusions.reason(root)
     if excluded:
         return excluded
     if forwards.is_recomputed(root):
         return "it is on already"
     switches, lists = parts(root)
-    if not switches and not lists and (value == "selective" or not segments.by_depth(root)):
+    if not switches and not lists and not segments.by_depth(root):
         return "the model has no repeated blocks and no method for checkpointing"
-    for switch in switches:
-        if value == "selective" and not layered(switch):
-            return "the switch of %s knows only all of its blocks" % type(switch).__name__
-    for each in lists:
-        reason = unfit(each)
-        if reason:
-            return reason
-    return "" if switches and not lists else cached(root)
+    unfit = [why for each in lists for why in map(forwards.refusal, each["modules"]) if why]
+    return unfit[0] if unfit else "" if switches and not lists else cached(root)
 
 
 undoing = weakref.WeakKeyDictionary()  # by root: what undoes turn() or cover(), where it has put nothing but blocks before forwards
@@ -81,37 +72,31 @@ def cover_later(root, tell=None, count=None, when=None):
 
 
 def turn(root, value="full", tell=None, count=None, when=None):
-    """Turns it on: "full" for every block, "selective" for every second.
-
-    It gives [what was, what is]. tell(reason) is called where it has to be given up in
+    """Turns it on, and returns [what was, what is]. tell(reason) is called where it has to be given up in
     a later step: the blocks then run as they would have. count() gives the number of the
     job's optimizer steps so far. Without when(), other models that the job trains, such as
     the generator of a GAN, are recomputed, too.
     """
     for other in optimizers.other_models(root) if when is None else ():
-        if not refusal(other, value):
-            turn_model(other, value, tell, count)
-    turn_model(root, value, tell, count, when)
+        if not refusal(other):
+            turn_model(other, tell, count)
+    turn_model(root, tell, count, when)
     return ["none", value]
 
 
-def turn_model(root, value, tell=None, count=None, when=None):
+def turn_model(root, tell=None, count=None, when=None):
     switches, lists = parts(root)
     done = []
     try:
         for switch in switches:
             done.append(lambda switch=switch: flip(switch, False))
             flip(switch, True, tell, count, when)
-            if value == "selective":
-                thin(switch)
-        modules = [m for each in lists for m in each["modules"][:: 2 if value == "selective" else 1]]
+        modules = [m for each in lists for m in each["modules"]]
         if modules:
             block = recompute.Block
             done.append(forwards.wrap("checkpointing", unique(modules), lambda module: block(tell, count, when)))
         if not switches and modules:
             undoing[blocks.unwrap(root)] = done[-1]
-        elif not switches and forwards.running(root):  # its forward was looked up already
-            cover(root, segments.by_depth(root), tell, count, when)
         elif not switches:
             cover_later(root, tell, count, when)
     except BaseException:
@@ -151,8 +136,6 @@ def has_switch(module):
     timm's switch checkpoints the same blocks that are found here, updates statistics
     twice and runs others' hooks twice: it is never asked.
     """
-    import inspect
-
     if getattr(module, "supports_gradient_checkpointing", False) is not True and getattr(module, "_supports_gradient_checkpointing", False) is not True:
         return False
     setter = getattr(type(module), "_set_gradient_checkpointing", None)
@@ -164,8 +147,6 @@ def has_switch(module):
 
 def flip(switch, on, tell=None, count=None, when=None):
     """Turns a switch, without the hook on the embeddings that reentrant checkpointing needs."""
-    import functools
-
     from torch.utils import checkpoint
 
     function = functools.partial(checkpoint.checkpoint, use_reentrant=False)
@@ -204,36 +185,11 @@ def is_layer(module):
     return any(base.__name__ == "GradientCheckpointingLayer" for base in type(module).__mro__)
 
 
-def layered(switch):
-    """Return whether each block has its own flag."""
-    lists = blocks.find(switch)
-    return bool(lists) and all(hasattr(m, "gradient_checkpointing") for each in lists for m in each["modules"])
-
-
-def thin(switch):
-    for each in blocks.find(switch):
-        for module in each["modules"][1::2]:
-            module.gradient_checkpointing = False
-
-
-def unfit(each):
-    """Return why the blocks of a list cannot be checkpointed, "" if they can."""
-    for module in each["modules"]:
-        reason = forwards.refusal(module)
-        if reason:
-            return reason
-        if isinstance(module, torch.jit.ScriptModule):
-            return "%s is a TorchScript module" % each["class"]
-    return ""
-
-
 def cached(root):
     """Return the reason where a model keeps keys and values, and no switch that knows of it.
 
     A cache that is an object is written to by each block, by a recomputed one, too.
     """
-    import sys
-
     if not hasattr(sys.modules.get("transformers"), "DynamicCache"):
         return ""
     for module in listed.modules(root):
@@ -330,10 +286,7 @@ class Recompute(remedy.Turned):
     def measure(self, call):
         """Return what a forward of the call saves, None where it cannot be measured."""
         measure = segments.Measured(self.guard.root())
-        try:
-            return self.guard.measured(call, measure)
-        except Exception as e:
-            if not (ranout.is_one(e) or isinstance(e, rootstate.Unrepeatable) or measure.differentiates):
-                raise
-        self.guard.collect()
-        return None
+        found = segments.tried(measure, lambda: self.guard.measured(call, measure))
+        if found is None:
+            self.guard.collect()
+        return found

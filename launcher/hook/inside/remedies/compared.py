@@ -7,10 +7,11 @@ import sys
 import torch
 
 from ..base import wall
-from ..model import places
+from ..model import callstate, places
 
 STEPS = 2
 LATEST = 16  # steps after which blocks that are never run again are not compared
+PLAIN = torch.Tensor, torch.nn.Parameter
 BUCKETS = 1021  # a prime: no dimension of a model is a multiple of it
 
 # How far two runs of kernels that are not deterministic may be apart, by the bits of a number.
@@ -45,25 +46,14 @@ def sketch(output):
     """Return a summary of an output, as a list: (shape, type, sums, length) of each tensor."""
     found = []
     with torch.no_grad():
-        for tensor in tensors(output, torch, 0):
+        for tensor in callstate.tensors_in(output):
+            if type(tensor) not in PLAIN or not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout != torch.strided or not tensor.numel():
+                continue
             flat = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor.detach().reshape(-1)
             whole = flat.numel() // BUCKETS * BUCKETS if flat.numel() > 4 * BUCKETS else 0
             sums = flat[:whole].view(-1, BUCKETS).sum(0, dtype=torch.float32) if whole else flat[:0].float()
             found.append((tuple(tensor.shape), tensor.dtype, torch.cat([sums, flat[whole:].float()]), torch.linalg.vector_norm(flat, dtype=torch.float32)))
     return found
-
-
-def tensors(value, torch, depth):
-    """Return the floating-point tensors in what a block returns."""
-    if type(value) in (torch.Tensor, torch.nn.Parameter):
-        return [value] if (value.is_floating_point() or value.is_complex()) and value.layout == torch.strided and value.numel() else []
-    if depth < 4 and isinstance(value, dict):
-        value = list(value.values())
-    elif depth < 4 and hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, torch.nn.Module, type)):
-        value = list(vars(value).values())
-    if depth > 3 or not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for each in value for tensor in tensors(each, torch, depth + 1)]
 
 
 def difference(first, second, apart=APART):

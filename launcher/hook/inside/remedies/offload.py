@@ -23,8 +23,6 @@ SMALLEST = 1 << 20  # bytes of a tensor that is worth the way
 
 def refusal(root, value="cpu"):
     """Return why it cannot be turned on for this model, "" if it can."""
-    if not hasattr(torch.autograd.graph, "saved_tensors_hooks"):
-        return "this PyTorch cannot move what is saved for the backward pass"
     excluded = exclusions.reason(root)
     if excluded:
         return excluded

@@ -1,6 +1,8 @@
 # One block under activation checkpointing: what its forward saves is dropped, and its
 # backward runs the forward once more. That second run must see what the first saw, and
 # leave no trace: statistics, counters and random numbers are as if it had not been.
+import contextlib
+import operator
 import threading
 import weakref
 
@@ -19,8 +21,7 @@ class Block:
     def __init__(self, tell=None, count=None, when=None, reads=False):
         self.tell, self.when, self.reads = tell, when, reads  # reads: it is known that its inputs are not written to
         self.given_up = False
-        self.compared = compared
-        self.steps = self.compared.Steps(count)
+        self.steps = compared.Steps(count)
         self.state = None  # what its forward changes: known after the first call
 
     def __call__(self, module, forward, args, kwargs):
@@ -55,8 +56,8 @@ class Call:
         self.compares, self.sketch = block.steps.forward(), None
         self.tensors: list = []
         # What is a list now may be longer by the time of the second run.
-        self.args = [self.put(value, torch.Tensor) for value in args]
-        self.kwargs = {key: self.put(value, torch.Tensor) for key, value in kwargs.items()}
+        self.args = [self.put(value) for value in args]
+        self.kwargs = {key: self.put(value) for key, value in kwargs.items()}
         self.given = (args, kwargs)
         self.first, self.lost = block.state is None, ""
         self.state = modulestate.State(module) if self.first else block.state
@@ -66,18 +67,15 @@ class Call:
         self.modes = self.state.modes()
         self.before = self.state.read()
 
-    def put(self, value, tensor):
-        if isinstance(value, tensor):
+    def put(self, value):
+        """Return a function that gives an argument again, by the tensors that PyTorch kept."""
+        if isinstance(value, torch.Tensor):
             self.tensors.append(value)
-            return Slot(len(self.tensors) - 1)
+            return operator.itemgetter(len(self.tensors) - 1)
         if type(value) in (list, dict, set):
-            return Copy(value.copy())
-        return value
-
-    def get(self, value, tensors):
-        if isinstance(value, Slot):
-            return tensors[value.index]
-        return value.value.copy() if isinstance(value, Copy) else value
+            copy = value.copy()
+            return lambda tensors: copy.copy()
+        return lambda tensors: value
 
     def run(self):
         from torch.utils.checkpoint import checkpoint
@@ -87,10 +85,7 @@ class Call:
             self.copied = self.first and not self.block.reads or self.state.writes_inputs
             saved = [kept(t) for t in self.tensors] if self.copied else self.tensors
             versions = self.versions = [places.version(t) for t in self.tensors]
-            if self.compares:
-                with self.block.compared.early_stop_off():
-                    output = checkpoint(step, *saved, use_reentrant=False)
-            else:
+            with compared.early_stop_off() if self.compares else contextlib.nullcontext():
                 output = checkpoint(step, *saved, use_reentrant=False)
             self.output = None
         except Exception as e:
@@ -114,9 +109,7 @@ class Call:
 
     def step(self, *tensors):
         """Is what PyTorch checkpoints: called once forward, then once a backward."""
-        if self.phase == "new":
-            return self.forwards()
-        return self.again(tensors)
+        return self.forwards() if self.phase == "new" else self.again(tensors)
 
     def forwards(self):
         self.phase = "begun"
@@ -134,7 +127,7 @@ class Call:
             if self.error is None:
                 self.before, self.lost = self.state.keep(self.before, self.log)
             if self.error is None and self.compares:
-                self.sketch = self.block.compared.sketch(self.output)
+                self.sketch = compared.sketch(self.output)
         except Exception as e:
             self.block.give_up("%s: %s" % (type(e).__name__, e))
         return self.output
@@ -144,8 +137,8 @@ class Call:
         if self.copied:
             # No leaf, which cannot be written to, and there may be a third run.
             tensors = [t.clone() for t in tensors]
-        args = [self.get(value, tensors) for value in self.args]
-        kwargs = {key: self.get(value, tensors) for key, value in self.kwargs.items()}
+        args = [get(tensors) for get in self.args]
+        kwargs = {key: get(tensors) for key, get in self.kwargs.items()}
         try:
             if not self.noted:
                 raise places.Unrepeatable("gpurun's hook failed in its first run")
@@ -157,35 +150,23 @@ class Call:
                 running.again = True  # what is recomputed already is not divided once more
                 output = wall.part(self.forward, self.module, *args, **kwargs)
         except places.Unrepeatable as e:
-            self.block.compared.fail(type(self.module).__name__, str(e), self.block.give_up)
+            compared.fail(type(self.module).__name__, str(e), self.block.give_up)
         finally:
             running.again = False
         self.block.steps.backward = True
         if self.sketch is not None:
-            why = self.block.compared.difference(self.sketch, self.block.compared.sketch(output))
+            why = compared.difference(self.sketch, compared.sketch(output))
             if why:
-                self.block.compared.fail(type(self.module).__name__, why, self.block.give_up)
+                compared.fail(type(self.module).__name__, why, self.block.give_up)
         return output
-
-
-class Slot:
-    def __init__(self, index):
-        self.index = index
-
-
-class Copy:
-    def __init__(self, value):
-        self.value = value
 
 
 def trains(module, args, kwargs):
     """Return whether the call is one that a backward pass may follow."""
     if not torch.is_grad_enabled() or torch.jit.is_tracing() or not hooks_allowed(torch):
         return False
-    for value in list(args) + list(kwargs.values()):
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            return True
-    return any(p.requires_grad for p in module.parameters())
+    given = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    return any(t.requires_grad for t in given) or any(p.requires_grad for p in module.parameters())
 
 
 def hooks_allowed(torch):
@@ -196,10 +177,8 @@ def hooks_allowed(torch):
 
 def holds_cache(args, kwargs):
     """Return whether a call is given a cache of keys and values, as transformers has."""
-    for value in list(args) + list(kwargs.values()):
-        if hasattr(value, "get_seq_length") or any(base.__name__.endswith("Cache") for base in type(value).__mro__):
-            return True
-    return False
+    given = (*args, *kwargs.values())
+    return any(hasattr(value, "get_seq_length") or any(base.__name__.endswith("Cache") for base in type(value).__mro__) for value in given)
 
 
 COPIES = {}  # by id: (weak reference to the tensor, its version, weak reference to the copy)

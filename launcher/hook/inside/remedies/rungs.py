@@ -1,5 +1,6 @@
 # The remedies: those that are turned on inside a running job from its first call on, and those for calls of the root
 # that ran out of memory.
+from ..base import wall
 from . import attention, autocast, checkpointing, losscalls, offload, split, states
 
 ORDER = (
@@ -23,7 +24,7 @@ def looked(rung, root, *value):
     try:
         return rung.refusal(root, *value)
     except Exception as e:
-        return "the model could not be looked at: " + describe(e)
+        return "the model could not be looked at: " + wall.said(e)
 
 
 def apply(root, turn, tell=None, count=None):
@@ -57,7 +58,7 @@ def one(root, knob, rung, value, tell, count, result):
         more = {"count": count} if rung is checkpointing else {}
         result["applied"][knob] = rung.turn(root, value, teller(tell, knob), **more)
     except Exception as e:
-        result["failed"][knob] = describe(e)
+        result["failed"][knob] = wall.said(e)
 
 
 def teller(tell, knob):
@@ -65,16 +66,8 @@ def teller(tell, knob):
     told = []
 
     def once(reason):
-        if tell is None or told:
-            return
-        told.append(reason)
-        try:
+        if tell is not None and not told:
+            told.append(reason)
             tell(knob, reason)
-        except Exception:
-            pass
 
-    return once
-
-
-def describe(e):
-    return "%s: %s" % (type(e).__name__, str(e)[:500])
+    return wall.alone(once)

@@ -11,7 +11,7 @@ import itertools
 import torch
 
 from ..base import ranout, wall
-from ..model import blocks, callstate, exclusions, forwards, garbage, places, rootstate
+from ..model import blocks, callstate, exclusions, forwards, garbage, places, rootstate, values
 from . import recompute
 
 LEAST = .9  # of what the forward saves: parts that need more are not worth a second run
@@ -114,7 +114,7 @@ class Measured(Saved):
         self.torch.nn.Module.__call__ = self.plain
 
     def begin(self, module, args, kwargs):
-        given = tensors(args, kwargs)
+        given = values.tensors((args, kwargs))
         run = Run(module, self.stack[-1].module if self.stack else None, len(self.saved), given, {self.storage(t) for t in given} - self.own - {None})
         self.times[id(module)] = self.times.get(id(module), 0) + 1
         (self.stack[-1].calls if self.stack else self.runs).append(run)
@@ -124,7 +124,7 @@ class Measured(Saved):
     def finish(self, run, args, kwargs):
         self.stack.pop()
         run.end = len(self.saved)
-        run.writes = run.versions != versions(tensors(args, kwargs))
+        run.writes = run.versions != versions(values.tensors((args, kwargs)))
 
     # The choice.
 
@@ -193,17 +193,12 @@ class Measured(Saved):
         return best[-1][1], best[-1][0]
 
 
-def tensors(args, kwargs):
-    given = [each for value in itertools.chain(args, kwargs.values()) for each in (value if isinstance(value, (list, tuple)) else [value])]
-    return [each for each in given if isinstance(each, torch.Tensor)]
-
-
 def versions(given):
     return list(map(places.version, given))
 
 
 def fits(module):
-    return not forwards.refusal(module) and not isinstance(module, torch.jit.ScriptModule)
+    return not forwards.refusal(module)
 
 
 def is_sequential(module):
@@ -217,20 +212,23 @@ def measured(module, forward, args, kwargs):
     if exclusions.barred(module):
         return None
     measure = Measured(module)
-    try:
-        call = callstate.Call(rootstate.Root(module), forward, args, kwargs)
-    except Exception as e:
-        if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable)):
-            raise
+    call = tried(measure, lambda: callstate.Call(rootstate.Root(module), forward, args, kwargs))
+    if call is None:
         return None
+    found = tried(measure, lambda: call.measured(measure, lambda plain, root, args, kwargs: plain(root, *args, **kwargs)))
+    rootstate.close(call.state.log)
+    if found is None:
+        garbage.collect()
+    return found
+
+
+def tried(measure, run):
+    """Return run(), None where that runs out of memory or cannot be done without a trace."""
     try:
-        return call.measured(measure, lambda plain, root, args, kwargs: plain(root, *args, **kwargs))
+        return run()
     except Exception as e:
         if not (ranout.is_one(e) or isinstance(e, places.Unrepeatable) or measure.differentiates):
             raise
-    finally:
-        rootstate.close(call.state.log)
-    garbage.collect()
     return None
 
 

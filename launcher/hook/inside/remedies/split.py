@@ -5,7 +5,6 @@
 # input alone, which a few rows show first (rows.py). Dropout draws other numbers than in one
 # call.
 import functools
-import gc
 import random
 import sys
 import time
@@ -16,7 +15,7 @@ import weakref
 import torch
 
 from ..base import process, ranout, session, wall
-from ..model import blocks, exclusions, forwards, modulestate, oldgraph, places, root as root_part, rootstate, rows
+from ..model import blocks, callstate, exclusions, forwards, garbage, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
 from ..observe import loaders, loss, repeats
 from . import recompute, remedy
 
@@ -96,7 +95,7 @@ class Split:
     """Runs the calls of a model in parts."""
 
     def __init__(self, root, module=None):
-        self.module, self.root, self.tell = weakref.ref(module or blocks.unwrapped(root)), weakref.ref(root), None
+        self.module, self.root, self.tell = weakref.ref(module or blocks.unwrap(root)), weakref.ref(root), None
         self.answers, self.busy = {}, False
         self.parts = {True: 1, False: 1}  # by whether gradients are computed
         self.halves, self.halved = False, None  # whether parts are halved where memory runs out; halved(call, phase, failure, seconds) comes then
@@ -199,7 +198,7 @@ class Call:
 
     def __init__(self, module, args, kwargs, grad):
         self.module, self.args, self.kwargs, self.grad = module, args, kwargs, grad
-        self.given = dict(named((list(args), dict(kwargs)), ()))
+        self.given = dict(values.named((args, kwargs), most=None))
         self.size = (loaders.hook.get("root", {}).get("loader") or {}).get("batch_size") or 0
         self.batch, self.said = rows.Batch(args, kwargs, self.size), None
 
@@ -221,17 +220,6 @@ class Call:
             largest = max(own, key=lambda path: self.given[path].numel())
             found += [(path,) for path in own] + ([tuple(path for path in own if path is not largest)] if len(own) > 2 else [])
         return found
-
-
-def named(value, path):
-    """Return (path, tensor) of each tensor in arguments."""
-    if isinstance(value, torch.Tensor):
-        return [(path, value)]
-    if hasattr(value, "items") and hasattr(value, "keys"):
-        items = list(value.items())
-    else:
-        items = list(enumerate(value)) if type(value) in (list, tuple) else []
-    return [found for key, each in items if len(path) < 5 for found in named(each, path + (key,))]
 
 
 class Answer:
@@ -379,11 +367,11 @@ class Output:
         if isinstance(value, torch.Tensor):
             self.tensors.append(value)
             return lambda tensors, i=len(self.tensors) - 1: tensors[i]
-        if rows.is_cache(value):
+        if callstate.is_cache(value):
             if not self.grad:
                 raise rows.Unknown("the model returns a cache of keys and values")
             return lambda tensors: None
-        if depth > 4 or not rows.tensors(value, depth):
+        if depth > 4 or not rows.tensors(value):
             self.others.append(value if isinstance(value, (bool, int, float, str, type(None))) else type(value))
             return lambda tensors: value
         if type(value) in (list, tuple) or isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -391,7 +379,7 @@ class Output:
             make = type(value)._make if hasattr(value, "_fields") else type(value)
             return lambda tensors: make([build(tensors) for build in inner])
         if isinstance(value, dict):
-            named = [(key, (lambda tensors: None) if key == rows.CACHE and self.grad else self.apart(each, depth + 1)) for key, each in value.items()]
+            named = [(key, (lambda tensors: None) if key == callstate.CACHE and self.grad else self.apart(each, depth + 1)) for key, each in value.items()]
             kind = type(value)
             if hasattr(value, "to_tuple"):  # transformers and diffusers
                 return lambda tensors: kind(**{key: build(tensors) for key, build in named})
@@ -503,7 +491,7 @@ class Parts:
                     failed = self.judge(e, low, high)
                 output = None
                 if failed is None:
-                    self.done.append((low, high, before, self.numbers_differ(before)))
+                    self.done.append((low, high, before, not places.alike(self.numbers(), before)))
                     continue
                 self.release(failed)
                 self.set_numbers(before)
@@ -600,19 +588,13 @@ class Parts:
     def release(self, failure):
         traceback.clear_frames(failure.__traceback__)
         failure.__traceback__ = None
-        gc.collect()
-        if self.devices:
-            torch.cuda.empty_cache()
+        garbage.collect()
 
     def numbers(self):
         return numbers(self.devices)
 
     def set_numbers(self, then):
         set_numbers(self.devices, then)
-
-    def numbers_differ(self, before):
-        now = self.numbers()
-        return not all(map(torch.equal, now[0], before[0])) or now[1] != before[1] or str(now[2]) != str(before[2])
 
 
 def numbers(devices):
@@ -631,7 +613,7 @@ def set_numbers(devices, then):
 
 def elements(args, kwargs):
     """Return how many elements the inputs of a call have."""
-    return sum(t.numel() for _, t in named((list(args), dict(kwargs)), ()))
+    return sum(t.numel() for t in values.tensors((args, kwargs)))
 
 
 def replaced(value, original, leaves):

@@ -1,10 +1,8 @@
 # Examines the root module once: at its first call in training, before its forward.
-import sys
-
 from ..base import process, session, wall
-from ..model import blocks, exclusions, listed
+from ..model import blocks, exclusions, figures, listed
 from ..observe import huggingface, lightning, loaders, memory, precision, steps, switches
-from ..remedies import losscalls, rungs, split
+from ..remedies import attention, losscalls, rungs, split
 from ..guard import inplace
 
 
@@ -14,11 +12,15 @@ def first(root, args, kwargs):
     if any(type(p).__name__ == "UninitializedParameter" for p in listed.parameters(root)):
         process.save()  # a lazy model has no size before its first forward: it is left alone
         return
-    model = blocks.unwrapped(root)
+    model = blocks.unwrap(root)
     told = process.told
     told["model"] = {"class": type(model).__name__, "parameters": 0, "blocks": []}
-    with process.together(), listed.once():
-        looks(root, model, args, kwargs)
+    attention.asked = kwargs
+    try:
+        with process.together(), listed.once():
+            looks(root, model, args, kwargs)
+    finally:
+        attention.asked = {}
 
 
 def looks(root, model, args, kwargs):
@@ -71,27 +73,10 @@ def given_up(knob, reason):
 
 
 def model_of(root, model):
-    sizes, count, trainable = {}, 0, 0
-    lazy = getattr(sys.modules.get("torch.nn.parameter"), "is_lazy", lambda p: False)
-    for p in listed.parameters(root):
-        if lazy(p):
-            continue  # its size is known after the first forward
-        n = int(getattr(p, "ds_numel", 0) or p.numel())
-        count += n
-        trainable += n if p.requires_grad else 0
-        name = str(p.dtype).replace("torch.", "")
-        sizes[name] = sizes.get(name, 0) + n * p.element_size()
-    found = {
-        "class": type(model).__name__, "parameters": count, "trainable": trainable, "bytes": sizes,
-        "compiled": exclusions.compiled(root), "switch": switch(model), "blocks": [],
+    return {
+        "class": type(model).__name__, "parameters": sum(map(figures.size, listed.parameters(root))), "compiled": exclusions.compiled(root),
+        "switch": switch(model), "blocks": [{k: b[k] for k in ("path", "class", "count")} for b in blocks.find(root)],
     }
-    try:
-        found["blocks"] = [{k: b[k] for k in ("path", "class", "count")} for b in blocks.find(root)]
-    except (OSError, ImportError):
-        pass
-    except Exception as e:
-        wall.failed(e)
-    return found
 
 
 def switch(model):

@@ -15,7 +15,6 @@ ARRIVALS = {
     "torch._dynamo": pytorch,
     "transformers.training_args": huggingface,
     "transformers.trainer": huggingface,
-    "transformers.modeling_utils": huggingface,
     "accelerate.accelerator": huggingface,
     "lightning.pytorch.trainer.trainer": lightning,
     "pytorch_lightning.trainer.trainer": lightning,

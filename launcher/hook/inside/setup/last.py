@@ -1,9 +1,8 @@
 # This is what sitecustomize.py runs once an uncaught exception ends the rank. It may
 # fail at any point, for there may be no memory left, and its caller expects that.
-#
-# Any Python from 2.7 on reads this file: see sitecustomize.py.
 import os
 import sys
+import time
 
 from ..base import process, rank, report, session
 from ..model import root
@@ -19,7 +18,7 @@ def reported(path, names, began, kind, value, trace, alone=False):
     """
     told = end(path, began)
     told["type"] = kind.__name__
-    told["environ"] = dict((name, rank.variable(name)) for name in names.split(",") if name)
+    told["environ"] = {name: rank.variable(name) for name in names.split(",") if name}
     try:
         report.describe(told, kind, value, trace)
     except Exception:
@@ -42,7 +41,7 @@ def ask(path, told, value, trace, alone):
         report.save(path, dict(told, asking=seconds))
 
     try:
-        if "torch" in sys.modules and sys.version_info >= (3, 8):
+        if "torch" in sys.modules:
             questions.ask(value, trace, alone, began)
     except Exception:
         pass
@@ -61,8 +60,6 @@ def ended(path, began):
 
 def end(path, began):
     """Return the facts that are known at any end of this process."""
-    import time
-
     told = {"pid": os.getpid(), "began": began, "time": time.time(), "masked": False, "inner": False, "trained": False}
     try:
         told["masked"], told["inner"] = rank.masked(os.path.join(os.path.dirname(path), "probe.json"))
@@ -99,7 +96,7 @@ def started(folder):
 def measured(value, trace):
     """Reports what was measured of the process's memory, where that ran out."""
     try:
-        if "torch" in sys.modules and sys.version_info >= (3, 8):
+        if "torch" in sys.modules:
             memory_part.last(value, trace)
             inplace.unanswered(value, trace)
     except Exception:

@@ -9,7 +9,7 @@ from ..base import (  # noqa: F401
     caught, ends, gate, masked, process, rank, ranout, report, room, scratch, session, stacks, wall, words)
 from ..model import (  # noqa: F401
     blocks, callstate, exclusions, figures, garbage, kinds, modulestate, oldgraph, optimizerstate, places, reach, root, rootcalls,
-    rootstate, rows)
+    rootstate, rows, values)
 from ..observe import (  # noqa: F401
     backward, batches, calls, changes, cycles, huggingface, inputs, lightning, loaders, lossgraph, marks, memory,
     microbatches, optimizers, pace, precision, repeats, snapshot, steps, switches, trainerloss, twice)

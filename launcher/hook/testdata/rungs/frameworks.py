@@ -68,17 +68,6 @@ class Frameworks(unittest.TestCase):
         config = t.SwinConfig(image_size=32, patch_size=2, embed_dim=16, depths=[2, 2], num_heads=[2, 2], window_size=4)
         self.equal(lambda: t.SwinModel(config), lambda step: torch.nn.functional.interpolate(models.pixels(step), 32))
 
-    def test_every_second_layer(self):
-        t = self.transformers()
-        def make():
-            return t.LlamaForCausalLM(t.LlamaConfig(max_position_embeddings=64, **SMALL))
-        result = rungs().apply(make().train(), {"activation_checkpointing": "selective"})
-        if result["refused"]:
-            self.assertIn("knows only all of its blocks", result["refused"]["activation_checkpointing"])
-            self.skipTest("the switch of this version has no flag a layer")
-        some = self.equal(make, models.words, turn={"activation_checkpointing": "selective"})
-        self.assertLess(self.equal(make, models.words).saved[0], some.saved[0])
-
     def test_on_already(self):
         t = self.transformers()
         model = t.LlamaForCausalLM(t.LlamaConfig(**SMALL)).train()

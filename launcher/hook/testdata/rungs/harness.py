@@ -30,17 +30,20 @@ def part(name):
 
 
 class AtFirstCall:
-    """Turns rungs as the first call of the root begins, from a hook that is gone then."""
+    """Turns rungs as the first call of the root begins, as root.py does: it is between the job and Module.__call__."""
 
     def __init__(self, root, turn, tell=None):
-        self.result = None
+        self.result, plain = None, nn.Module.__call__
 
-        def hook(module, args):
+        def __call__(module, *args, **kwargs):
             if module is root and self.result is None:
-                self.handle.remove()
-                self.result = rungs().apply(root, turn, tell)
+                nn.Module.__call__ = plain
+                made = rungs()
+                part("attention").asked = kwargs
+                self.result = made.apply(root, turn, tell)
+            return plain(module, *args, **kwargs)
 
-        self.handle = nn.modules.module.register_module_forward_pre_hook(hook)
+        nn.Module.__call__ = __call__
 
 
 class Saved:
