@@ -144,100 +144,15 @@ def undo(layers):
     layers.clear()
 
 
-def running(module):
-    """Return whether the module is being called already, with its forward looked up.
-
-    PyTorch looks the forward up before it runs the hooks before it: a forward that is
-    changed from such a hook counts from the next call on.
-    """
-    import sys
-
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is module and "forward_call" in frame.f_locals:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def keywords(module):
-    """Return the keyword arguments of the call of a module that runs already."""
-    import sys
-
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "_call_impl":  # not each frame: a frame keeps what f_locals returns, and so the job's variables
-            local = frame.f_locals
-            if local.get("self") is module and isinstance(local.get("kwargs"), dict):
-                return local["kwargs"]
-        frame = frame.f_back
-    return {}
-
-
-def around(rung, root, enter, leave, convert=None, failed=None):
-    """Runs enter() before each forward of the root and leave(state) after it.
-
-    convert(output) returns the output for the caller. The call that runs already is included.
-    A failure here leaves the forward unchanged, and calls failed(exception).
-    It returns the function that undoes it.
-    """
-    opened = []
-
-    def entered():
-        try:
-            return [enter()]
-        except Exception as e:
-            if failed:
-                failed(e)
-            return []
-
-    def converted(output):
-        try:
-            return convert(output) if convert else output
-        except Exception as e:
-            if failed:
-                failed(e)
-            return output
-
-    def close():
-        while opened:
-            state, handle = opened.pop()
-            handle.remove()
-            wall.alone(leave)(state)
-
+def around(rung, root, enter, convert=None):
+    """Runs each forward of the root in the context that enter() gives; convert(output) returns the output for the caller.
+    It returns the function that undoes it."""
     def run(module, forward, args, kwargs):
-        close()  # a first call that raised, before PyTorch 2.1
-        state = entered()
-        if not state:
-            return forward(module, *args, **kwargs)
-        try:
+        with enter():
             output = forward(module, *args, **kwargs)
-        finally:
-            wall.alone(leave)(state[0])
-        return converted(output)
+        return convert(output) if convert else output
 
-    def after(module, args, output):
-        if opened:
-            close()
-            return converted(output)
-        return None
-
-    off = wrap(rung, [root], lambda module: run)
-    if running(root):
-        state = entered()
-        if state:
-            opened.append((state[0], register(root, wall.alone(after))))
-    return off
-
-
-def register(module, hook):
-    """Puts a hook before all others that run after the module's forward, if it raises, too."""
-    try:
-        handle = module.register_forward_hook(hook, always_call=True)
-    except TypeError:  # before PyTorch 2.1
-        handle = module.register_forward_hook(hook)
-    module._forward_hooks.move_to_end(handle.id, last=False)
-    return handle
+    return wrap(rung, [root], lambda module: run)
 
 
 # What models call it in an attribute that is True while it is on.

@@ -58,22 +58,16 @@ def short_of_memory(root, device):
 def turn(root, value="cpu", tell=None, when=None, limit=None):
     """Turns it on, in the calls for which when() is true, and returns [old, new]."""
     model, limit = blocks.unwrap(root), limit or Room(room.host(), tell)
-    forwards.around("offload", model, lambda: enter(model, limit, when), lambda hooks: hooks.__exit__(None, None, None), failed=told(tell))
+    forwards.around("offload", model, lambda: moving(model, limit, when))
     return ["none", value]
 
 
-def told(tell):
-    return lambda e: tell("%s: %s" % (type(e).__name__, e)) if tell else None
-
-
-def enter(model, room, when=None):
+def moving(model, room, when=None):
+    """Return the context of one forward."""
     if when is not None and not when():
         return contextlib.nullcontext()
     room.moved = 0
-    hooks = Travel(torch, storages(model), room)
-    entered = torch.autograd.graph.saved_tensors_hooks(hooks.pack, wall.remedy(opened))
-    entered.__enter__()
-    return entered
+    return torch.autograd.graph.saved_tensors_hooks(Travel(torch, storages(model), room).pack, wall.remedy(opened))
 
 
 def storages(model):
