@@ -18,7 +18,8 @@ import (
 func (l *Launcher) attempt(ctx context.Context, state State) (strategy.Evidence, error) {
 	next := state.Next
 	evidence := strategy.Evidence{
-		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts, Accelerator: l.Accelerator, Started: time.Now(),
+		Attempt: next.N, Plan: next.Plan, Ranks: l.Job.Ranks, Facts: next.Facts, Accelerator: l.Accelerator,
+		Started:     time.Now(),
 		HangTimeout: strategy.Seconds(l.HangTimeout), Stalls: l.Stalls, Questions: l.Policy.Questions,
 	}
 	running, err := l.start(ctx, state, &evidence)
@@ -55,7 +56,8 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 		return nil, fmt.Errorf("apply the plan: %w", err)
 	}
 	inPlace := strategy.AllowInPlace(l.Policy, state.arming(), state.History, next.Plan, l.Accelerator)
-	started := Started{N: next.N, Plan: next.Plan, Arguments: by, Remedy: next.Remedy, Checkpoint: next.Checkpoint, Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
+	started := Started{N: next.N, Plan: next.Plan, Arguments: by, Remedy: next.Remedy, Checkpoint: next.Checkpoint,
+		Written: next.Written, Rescue: next.Rescue, Expected: next.Expected, InPlace: inPlace, Command: command, Dir: dir, Diff: command.Diff, At: time.Now().UTC()}
 	if err := l.Store.Append(started); err != nil {
 		return nil, err
 	}
@@ -64,7 +66,9 @@ func (l *Launcher) start(ctx context.Context, state State, evidence *strategy.Ev
 	}
 	evidence.Started = time.Now()
 	return l.Starter.Start(ctx, Launch{
-		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Arguments: by, Checkpoint: next.Checkpoint, InPlace: inPlace, Outside: l.Job.Untouched(state.History), Confirm: l.Job.Unproven(next.Plan) || l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
+		N: next.N, Dir: dir, Command: command, Plan: next.Plan, Arguments: by, Checkpoint: next.Checkpoint, InPlace: inPlace,
+		Outside: l.Job.Untouched(state.History), Confirm: l.Job.Unproven(next.Plan) ||
+			l.Job.Redivides(next.Plan), Closely: strategy.RecordAllAllocations(state.History),
 	})
 }
 
@@ -91,7 +95,8 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 	}
 	evidence.Ended = evidence.Clock(time.Now())
 	evidence.Unstarted = &strategy.Unstarted{
-		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry, RunDir: code == strategy.CodeRunDir, Bug: bug,
+		Reason: strings.ReplaceAll(err.Error(), "\n", "; "), Hint: errext.Hint(err), Wait: code == strategy.CodeRetry,
+		RunDir: code == strategy.CodeRunDir, Bug: bug,
 	}
 	err = fmt.Errorf("start attempt %d: %w", evidence.Attempt, err)
 	if lost := l.Store.Append(Ended{Evidence: evidence}); lost != nil || !state.begun {
@@ -103,10 +108,12 @@ func (l *Launcher) unstarted(state State, evidence strategy.Evidence, err error)
 // decide makes the decision after the last attempt, with the resources available now.
 func (l *Launcher) decide(ctx context.Context, state State) Decided {
 	inventory := l.World.Inventory(ctx)
-	if d := state.History[len(state.History)-1].Speedup; d != nil && l.Checkpoints != nil && l.Checkpoints.Complete(d.Resume) {
+	if d := state.History[len(state.History)-1].Speedup; d != nil && l.Checkpoints != nil &&
+		l.Checkpoints.Complete(d.Resume) {
 		inventory.Checkpoint = d.Resume // a later checkpoint may be incomplete
 	}
-	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory), Inventory: inventory}
+	d := Decided{Diagnosis: state.diagnosis(), Decision: strategy.Decide(l.Policy, l.Job, state.History, inventory),
+		Inventory: inventory}
 	d.GPUTime = state.gpuTime(d.Decision, inventory)
 	if l.Conditions != nil && strategy.Settled(d.Decision, state.History[len(state.History)-1], inventory) {
 		d.Conditions = l.Conditions(ctx, inventory)

@@ -27,7 +27,8 @@ func Describe(f strategy.Fact) string {
 	case *strategy.Kills:
 		return fmt.Sprintf("%s: the OOM killer ended %d processes of cgroup %s", who, content.Count, content.Group)
 	case *strategy.DriverEvent:
-		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly), strings.TrimPrefix(content.Device+": ", ": ")+f.DriverEvent().Text())
+		return fmt.Sprintf("%s, GPU driver at %s: %s", who, f.Time.Format(time.TimeOnly),
+			strings.TrimPrefix(content.Device+": ", ": ")+f.DriverEvent().Text())
 	case *strategy.Tenant:
 		return fmt.Sprintf("%s: others hold %s on %s", who, strategy.GiB(content.Bytes), content.Device)
 	case *strategy.Stuck:
@@ -64,7 +65,8 @@ func Advice(d strategy.Diagnosis, ev strategy.Evidence, ceiling int64) string {
 		if d.Phase == cause.Load || d.Phase == cause.Optimizer {
 			smaller = "the model" // no activations are live, so that a smaller batch would not help
 		}
-		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make %s smaller", strategy.GiB(ceiling), smaller)
+		return fmt.Sprintf("limits.device_memory holds each rank to %s: raise it, or make %s smaller", strategy.GiB(ceiling),
+			smaller)
 	case onCPU && d.Advice == "":
 		return "the job trains on the CPU: use a smaller micro batch or activation checkpointing, or ask for more host memory"
 	}
@@ -80,8 +82,10 @@ func closeAdvice(d strategy.Diagnosis, ev strategy.Evidence) string {
 		return fmt.Sprintf("a single request of %s of host memory failed: look for a wrong shape, data type or size, or work on the data in pieces", strategy.GiB(*d.Requested))
 	case d.Cause == cause.HostOOM && d.Phase == cause.Load && ev.Accelerator != "cpu":
 		return "the model is loaded through host memory: load it in its own dtype and without a second copy (low_cpu_mem_usage, mmap), on fewer ranks at a time, or ask for more host memory"
-	case d.Cause == cause.HostOOM && d.Device == "cpu" && ev.Accelerator == "" && (d.Phase == cause.Forward || d.Phase == cause.Backward):
-		return "the " + string(d.Phase) + " pass ran out of host memory: use a smaller micro batch or activation checkpointing, or ask for more host memory"
+	case d.Cause == cause.HostOOM && d.Device == "cpu" && ev.Accelerator == "" &&
+		(d.Phase == cause.Forward || d.Phase == cause.Backward):
+		return "the " + string(d.Phase) +
+			" pass ran out of host memory: use a smaller micro batch or activation checkpointing, or ask for more host memory"
 	case d.Cause != cause.CUDAOOM:
 		return ""
 	}

@@ -24,7 +24,8 @@ type effect struct {
 func (e *effect) learn(s strategy.ObservedSetting) (notice string) {
 	switch {
 	case s.Fresh && !e.evidence.Fresh() && e.checkpoint != "":
-		return fmt.Sprintf("warning: the job was asked to resume from %s, but reports that it starts from the beginning: %s", e.checkpoint, s.Text)
+		return fmt.Sprintf("warning: the job was asked to resume from %s, but reports that it starts from the beginning: %s",
+			e.checkpoint, s.Text)
 	case s.Knob == "":
 		return ""
 	}
@@ -113,7 +114,8 @@ func (e *effect) inProcess() bool { return e.job.Unproven(e.plan) || e.evidence.
 func (e *effect) padded() (notice string) {
 	seen := e.evidence.Loss()
 	before, _ := e.job.Training(e.plan, e.history)
-	if e.average || seen.Uniform != "no" && seen.Rows != "no" && seen.ModelRows != "no" && seen.Differs == "" || before != strategy.Exact {
+	if e.average || seen.Uniform != "no" && seen.Rows != "no" && seen.ModelRows != "no" && seen.Differs == "" ||
+		before != strategy.Exact {
 		return ""
 	}
 	now := strategy.Attempt{Plan: e.plan, Loss: seen, Observed: e.evidence.Observed(e.job)}

@@ -131,7 +131,8 @@ func (Finished) kind() string { return "finished" }
 var eventKinds = map[string]reflect.Type{}
 
 func init() {
-	for _, e := range []Event{Began{}, Started{}, InPlace{}, Exited{}, Ended{}, Decided{}, SpedUp{}, Noticed{}, Finished{}} {
+	for _, e := range []Event{Began{}, Started{}, InPlace{}, Exited{}, Ended{}, Decided{}, SpedUp{}, Noticed{},
+		Finished{}} {
 		eventKinds[e.kind()] = reflect.TypeOf(e)
 	}
 }

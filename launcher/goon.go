@@ -22,7 +22,8 @@ func (o otherJob) Is(err error) bool { return err == ErrOtherJob }
 // differing names the parts in which two digests differ.
 func differing(theirs, ours string) error {
 	a, b := digestParts(theirs), digestParts(ours)
-	parts := []string{"its command, working directory or number of ranks", "its train.toml", "a configuration file that it names", "its index in an array, or a variable that its command names or sets,"}
+	parts := []string{"its command, working directory or number of ranks", "its train.toml",
+		"a configuration file that it names", "its index in an array, or a variable that its command names or sets,"}
 	if len(a) != len(parts) || len(b) != len(parts) {
 		return ErrOtherJob
 	}
@@ -44,7 +45,8 @@ func differing(theirs, ours string) error {
 // errOtherFiles: a configuration file or variable has changed since the run ended, so that its verdict does
 // not apply to the job any more. A run that has not ended is resumed anyway: its job may have written the
 // file.
-var errOtherFiles = errors.New("a configuration file that its command names, or a variable that its source reads, has changed since it began")
+var errOtherFiles = errors.New(
+	"a configuration file that its command names, or a variable that its source reads, has changed since it began")
 
 // GoOn rebuilds the state of the run in the directory dir from the events of its journal. now is the event
 // with which this process would begin. done reports that the end of the run is decided, even if its verdict
@@ -62,7 +64,8 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 			continue
 		}
 		if b.Digest != now.Digest {
-			return State{}, false, refuse("the run directory %s belongs to another job: %w", dir, differing(b.Digest, now.Digest))
+			return State{}, false, refuse("the run directory %s belongs to another job: %w", dir,
+				differing(b.Digest, now.Digest))
 		}
 		if first {
 			job, files, first = b.Job, b.Files, false
@@ -86,7 +89,8 @@ func GoOn(dir string, now Began, events []Event) (s State, done bool, err error)
 }
 
 func refuse(format string, args ...any) error {
-	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...), strategy.CodeUsage)
+	return errext.WithCode(errext.Errorf("name another --run-dir or --run-id, or none for a new run", format, args...),
+		strategy.CodeUsage)
 }
 
 // digestParts returns the parts of a digest after its version, "4:".
@@ -110,7 +114,9 @@ func SameFiles(began, now map[string]string) bool {
 // is for the user; may be empty.
 //
 // An error, with an exit code and a hint, means that too much work would be lost. The run stays unchanged.
-func (s State) Restart(job strategy.Job, found func(decided string) strategy.Checkpoints) (next State, notice string, err error) {
+func (s State) Restart(
+	job strategy.Job, found func(decided string) strategy.Checkpoints,
+) (next State, notice string, err error) {
 	s.History = slices.Clone(s.History)
 	s.reopen()
 	switch {

@@ -81,5 +81,6 @@ func (w *watch) late() {
 		return
 	}
 	waiting, _ := w.evidence.Waiting()
-	w.halt(fmt.Sprintf("only %d of %d ranks have reported that they run with the changed batch: all ranks are stopped", len(waiting), w.evidence.Ranks))
+	w.halt(fmt.Sprintf("only %d of %d ranks have reported that they run with the changed batch: all ranks are stopped",
+		len(waiting), w.evidence.Ranks))
 }

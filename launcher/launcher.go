@@ -45,7 +45,8 @@ type Launcher struct {
 
 	forgetful bool // gpurun has warned that it cannot remember plans
 	// decideSpeedup replaces strategy.FindSpeedup in tests; nil otherwise.
-	decideSpeedup func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt, strategy.Inventory) strategy.Speedup
+	decideSpeedup func(strategy.Policy, strategy.Job, []strategy.Attempt, strategy.Attempt,
+		strategy.Inventory) strategy.Speedup
 }
 
 // Run launches the job, beginning at a state, until there is a verdict. Cancelling ctx with a *Signal as its

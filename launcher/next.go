@@ -10,8 +10,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// ContinueHint is the sentence that names the command that continues a run, by the scheduler of Began. A run of Slurm trains on the node where
-// gpurun resume is typed, so its job is to be requeued.
+// ContinueHint is the sentence that names the command that continues a run, by the scheduler of Began. A run of Slurm
+// trains on the node where gpurun resume is typed, so its job is to be requeued.
 func ContinueHint(scheduler, dir string) string {
 	resume := "gpurun resume " + commandline.PastePath(dir)
 	if id, slurm := strings.CutPrefix(scheduler, "slurm "); slurm {
@@ -46,7 +46,8 @@ func (l *Launcher) next(s State, d strategy.Decision) []strategy.Advice {
 }
 
 func (l *Launcher) addSteps(steps *[]strategy.Advice, s State, d strategy.Decision) {
-	e := strategy.Ending{Policy: l.Policy, Job: s.Job, History: s.History, Inventory: s.inventory, Decision: d, Advice: s.ending.advice}
+	e := strategy.Ending{Policy: l.Policy, Job: s.Job, History: s.History, Inventory: s.inventory, Decision: d,
+		Advice: s.ending.advice}
 	var locked []strategy.Advice // in place of those that the site does not allow
 	for _, step := range e.NextSteps() {
 		written, ok := l.Adviser.Write(step, s.ending.log)

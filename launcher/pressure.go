@@ -13,13 +13,16 @@ const mostPressed = 8
 // remedy.
 func (w *watch) warnOfPressure() {
 	for _, r := range w.evidence.Pressure() {
-		known := slices.ContainsFunc(w.pressure, func(o strategy.RankPressure) bool { return o.Rank == r.Rank && o.Tried == r.Tried && o.Why == r.Why })
+		known := slices.ContainsFunc(w.pressure, func(o strategy.RankPressure) bool {
+			return o.Rank == r.Rank && o.Tried == r.Tried && o.Why == r.Why
+		})
 		if known || len(w.pressure) == mostPressed {
 			continue
 		}
 		w.pressure = append(w.pressure, r)
 		job := w.launcher.Job
-		ends := strategy.EndsPressure(w.launcher.Policy, job, w.evidence.Plan.With(w.evidence.Observed(job)), strategy.Inventory{Accelerator: w.launcher.Accelerator})
+		ends := strategy.EndsPressure(w.launcher.Policy, job, w.evidence.Plan.With(w.evidence.Observed(job)),
+			strategy.Inventory{Accelerator: w.launcher.Accelerator})
 		w.notice("warning: " + r.Sentence(ends))
 	}
 }

@@ -11,9 +11,11 @@ import (
 type PlanMemory interface {
 	// Recall adds the remembered plans to the job, if they still apply. The words are for the user. It reads
 	// the inventory only if a plan depends on it.
-	Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (with strategy.Job, words []string)
+	Recall(ctx context.Context, p strategy.Policy, j strategy.Job,
+		inventory func() strategy.Inventory) (with strategy.Job, words []string)
 	// Keep remembers the last attempt of the history, and the decision d after it.
-	Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error
+	Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision,
+		inv strategy.Inventory) error
 }
 
 // Recall adds the remembered plans to the job, and starts the first attempt with the plan that fitted. A

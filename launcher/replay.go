@@ -79,7 +79,8 @@ func Replay(events []Event, version string) []Replayed {
 			}
 			last := run.History[len(run.History)-1]
 			d := strategy.Decide(began.Policy, began.Job, run.History, e.Inventory)
-			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision), Evidence: evidence, Snapshots: evidence.Snapshots(), InPlace: last.InPlace}
+			r := Replayed{Attempt: last.N, Diagnosis: last.Diagnosis, Decision: d, Same: sameDecision(d, e.Decision),
+				Evidence: evidence, Snapshots: evidence.Snapshots(), InPlace: last.InPlace}
 			if last.N == 0 {
 				r.Recalled = began.Job.Recalled
 			}

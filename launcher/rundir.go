@@ -25,7 +25,8 @@ func RunDirError(dir string, err error) error {
 	var number syscall.Errno
 	switch {
 	case slices.ContainsFunc(paths, within), len(paths) == 0 && errors.As(err, &number):
-		return errext.WithCode(errext.WithHint(err, "gpurun needs a run directory that it can write: see --run-dir"), strategy.CodeRunDir)
+		return errext.WithCode(errext.WithHint(err, "gpurun needs a run directory that it can write: see --run-dir"),
+			strategy.CodeRunDir)
 	case len(paths) > 0:
 		return err
 	}

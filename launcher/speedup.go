@@ -11,8 +11,9 @@ import (
 	"github.com/gpurun/gpurun/strategy/cause"
 )
 
-// A speedup is a relaunch with a faster plan: at each checkpoint that the ranks complete, gpurun looks whether to relaunch with a
-// faster plan. The goroutine only waits and reads the inventory; the watch, which owns the evidence, decides.
+// A speedup is a relaunch with a faster plan: at each checkpoint that the ranks complete, gpurun looks whether to
+// relaunch with a faster plan. The goroutine only waits and reads the inventory; the watch, which owns the evidence,
+// decides.
 type speedup struct {
 	launcher *Launcher
 	history  []strategy.Attempt // before the attempt
@@ -126,7 +127,8 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 	for _, f := range w.progress() {
 		w.evidence.Add(f)
 	}
-	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1}, w.speedup.next)
+	now := attemptOf(w.effect.job, *w.evidence, strategy.Diagnosis{Cause: cause.None, Phase: cause.NoPhase, Rank: -1},
+		w.speedup.next)
 	speedup := w.launcher.findSpeedup(w.launcher.Policy, w.launcher.Job, w.speedup.history, now, inventory)
 	if speedup.Decision.Relaunch {
 		w.speedupTo(now, speedup.Decision, inventory)
@@ -152,7 +154,8 @@ func (w *watch) speedupTo(now strategy.Attempt, d strategy.Decision, inventory s
 }
 
 // findSpeedup calls strategy.FindSpeedup, or the test's replacement.
-func (l *Launcher) findSpeedup(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
+func (l *Launcher) findSpeedup(p strategy.Policy, j strategy.Job, history []strategy.Attempt, now strategy.Attempt,
+	inv strategy.Inventory) strategy.Speedup {
 	if l.decideSpeedup != nil {
 		return l.decideSpeedup(p, j, history, now, inv)
 	}

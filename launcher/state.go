@@ -99,9 +99,12 @@ func (s *State) End(e strategy.Evidence, d strategy.Diagnosis) {
 func attemptOf(j strategy.Job, e strategy.Evidence, d strategy.Diagnosis, next Next) strategy.Attempt {
 	a := strategy.Attempt{
 		N: e.Attempt, Plan: e.Plan, Remedy: next.Remedy, Expected: next.Expected, From: next.Checkpoint, Diagnosis: d,
-		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal, CutShort: e.CutShort(), Stuck: e.Stuck(),
-		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(), Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
-		Parsed: e.Parsed(j), Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Speedup: e.StoppedForSpeedup(), Kept: e.Kept, InPlace: e.InPlace(),
+		Started: e.Started, Ended: e.Ended, Steps: e.Steps(), Stepping: e.Stepping(), StopSignal: e.StopSignal,
+		CutShort: e.CutShort(), Stuck: e.Stuck(),
+		Observed: e.Observed(j), World: e.World(), Alone: e.Alone(), Asked: e.Asked(), Refused: e.Refused(),
+		Halted: e.Halted, Nothing: e.Nothing(), Unstepped: e.Unstepped(), Unstarted: e.Unstarted,
+		Parsed: e.Parsed(j), Fresh: e.Fresh(), Loss: e.Loss(), Measured: e.Measured(), Speedup: e.StoppedForSpeedup(),
+		Kept: e.Kept, InPlace: e.InPlace(),
 	}
 	_, a.InPlaceRefused = e.InPlaceRefused()
 	if d.Fatal {
@@ -170,7 +173,8 @@ func (s *State) decide(d Decided) (done bool) {
 	s.undecided = false
 	again := len(s.Verdict.Attempts) > 0 && s.Verdict.Attempts[len(s.Verdict.Attempts)-1].N >= last.N
 	if again { // decided again, perhaps before one that was cut off
-		s.Verdict.Attempts = slices.DeleteFunc(slices.Clone(s.Verdict.Attempts), func(t AttemptSummary) bool { return t.N == last.N })
+		s.Verdict.Attempts = slices.DeleteFunc(slices.Clone(s.Verdict.Attempts),
+			func(t AttemptSummary) bool { return t.N == last.N })
 	}
 	s.Verdict.record(s.Job, s.History, s.ending, d.Decision)
 	if again {
@@ -181,8 +185,9 @@ func (s *State) decide(d Decided) (done bool) {
 	if d.Decision.Relaunch {
 		s.relaunch = relaunch{attempts: len(s.History), ending: s.ending, policy: s.Policy}
 		s.Next = Next{
-			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Remedy: d.Decision.Remedy, Checkpoint: d.Decision.Resume, Expected: d.Decision.Expected,
-			Written: s.written(d.Decision.Resume, d.Inventory), Rescue: last.Speedup == nil,
+			N: max(last.N+1, s.Next.N), Plan: d.Decision.Next, Remedy: d.Decision.Remedy, Checkpoint: d.Decision.Resume,
+			Expected: d.Decision.Expected,
+			Written:  s.written(d.Decision.Resume, d.Inventory), Rescue: last.Speedup == nil,
 		}
 		return false
 	}
@@ -264,7 +269,8 @@ func (r *resumed) take(e Event) {
 		r.undecided = false
 		r.cutOff(r.open)
 		r.open, r.done, r.Closed = unfinished{started: &e}, false, false
-		r.Next = Next{N: e.N + 1, Plan: e.Plan, Remedy: e.Remedy, Checkpoint: e.Checkpoint, Expected: e.Expected, Written: e.Written, Rescue: e.Rescue}
+		r.Next = Next{N: e.N + 1, Plan: e.Plan, Remedy: e.Remedy, Checkpoint: e.Checkpoint, Expected: e.Expected,
+			Written: e.Written, Rescue: e.Rescue}
 	case InPlace:
 		r.open.inPlace = strategy.FoldInPlace(r.open.inPlace, e.InPlace)
 	case SpedUp:
@@ -311,7 +317,8 @@ func (s *State) cutOff(u unfinished) {
 		s.spend(strategy.Attempt{Started: u.started.At, InPlace: u.inPlace})
 		s.Next.ran, s.Next.began = true, u.started.At
 		if len(u.inPlace) > 0 {
-			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan, Remedies: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), u.inPlace)}
+			s.cutOffArmed = &strategy.ArmedPlan{Plan: u.started.Plan,
+				Remedies: strategy.Arm(strategy.ArmedFor(s.arming(), s.History, u.started.Plan), u.inPlace)}
 		}
 		s.Verdict.cutOff(u.started, u.inPlace)
 		return
@@ -328,13 +335,15 @@ func (s *State) goUp(c SpedUp) {
 	s.spend(a)
 	s.History, s.undecided = append(s.History, a), false
 	s.relaunch = relaunch{attempts: len(s.History), policy: s.Policy}
-	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected, Written: s.written(c.Decision.Resume, c.Inventory)}
+	s.Next = Next{N: a.N + 1, Plan: c.Decision.Next, Checkpoint: c.Decision.Resume, Expected: c.Decision.Expected,
+		Written: s.written(c.Decision.Resume, c.Inventory)}
 }
 
 // replay makes the decision of a speed-up again.
 func (c SpedUp) replay(began Began, before []strategy.Attempt) Replayed {
 	speedup := strategy.FindSpeedup(began.Policy, began.Job, before, c.Attempt, c.Inventory)
-	r := Replayed{Attempt: c.Attempt.N, Diagnosis: c.Attempt.Diagnosis, Decision: speedup.Decision, Same: sameDecision(speedup.Decision, c.Decision)}
+	r := Replayed{Attempt: c.Attempt.N, Diagnosis: c.Attempt.Diagnosis, Decision: speedup.Decision,
+		Same: sameDecision(speedup.Decision, c.Decision)}
 	if !speedup.Decision.Relaunch {
 		r.Decision = strategy.Decision{Rule: c.Decision.Rule, Reason: "the plan is kept: " + speedup.Refused}
 	}

@@ -93,7 +93,8 @@ type attemptEnd struct {
 }
 
 func endingOf(e strategy.Evidence, d strategy.Diagnosis, ceiling int64) attemptEnd {
-	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e), advice: Advice(d, e, ceiling), log: logPlace(e, d)}
+	end := attemptEnd{traceback: Traceback(e, d), code: d.ExitCode, pressure: pressureWords(e),
+		advice: Advice(d, e, ceiling), log: logPlace(e, d)}
 	for _, f := range e.Facts {
 		exit := f.Exit()
 		if exit == nil || d.ExitCode != 0 {
@@ -114,7 +115,8 @@ func (v *Verdict) record(job strategy.Job, history []strategy.Attempt, end attem
 	t := AttemptSummary{
 		N: a.N, Plan: a.Plan, Cause: a.Diagnosis.Cause, Phase: a.Diagnosis.Phase,
 		Seconds: strategy.Seconds(a.Lasted()),
-		Remedy:  d.Remedy, Remedies: d.Remedies, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted, Untaken: d.Ineffective, Alone: a.Alone,
+		Remedy:  d.Remedy, Remedies: d.Remedies, Changed: d.Changed, Skipped: d.Skipped, Outvoted: d.Outvoted,
+		Untaken: d.Ineffective, Alone: a.Alone,
 		ExitCode: end.code, Error: a.Diagnosis.Error, Traceback: end.traceback,
 		Peak: a.Peak(), SamplesPerSecond: job.Throughput(*a), InPlace: a.InPlace, MemoryPressure: end.pressure,
 		Retries: a.Retries(),
@@ -175,7 +177,8 @@ func (v *Verdict) price(history []strategy.Attempt, prices []*strategy.Price) {
 
 // unended is an attempt that has no end in the journal.
 func unended(n int, plan strategy.Plan, why string) AttemptSummary {
-	return AttemptSummary{N: n, Plan: plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{}, Skipped: []strategy.Skip{}, Error: why}
+	return AttemptSummary{N: n, Plan: plan, Cause: cause.Unknown, Phase: cause.NoPhase, Changed: strategy.Changes{},
+		Skipped: []strategy.Skip{}, Error: why}
 }
 
 // cutOff adds an attempt that ended because gpurun was killed.

@@ -180,7 +180,8 @@ func (w *watch) judge() {
 
 // stalled ends an attempt that makes no steps, once its ranks have written their stacks.
 func (w *watch) stalled(stop strategy.Stop) {
-	w.detector.Add(strategy.Fact{Time: w.evidence.Clock(stop.At), Rank: -1, Source: "gpurun", Content: &strategy.Stall{For: stop.For}}, stop.At)
+	w.detector.Add(strategy.Fact{Time: w.evidence.Clock(stop.At), Rank: -1, Source: "gpurun",
+		Content: &strategy.Stall{For: stop.For}}, stop.At)
 	w.notice(stop.Notice())
 	w.notice(w.evidence.Behind(w.progress()))
 	w.stopped = true
@@ -196,7 +197,8 @@ func (w *watch) heed() {
 	switch {
 	case w.stopped:
 	case w.effect.breaksBatch():
-		w.halt(cmp.Or(w.effect.unconfirmed(w.effect.lostBatch()), "the job would train with another global batch: all ranks are stopped"))
+		w.halt(cmp.Or(w.effect.unconfirmed(w.effect.lostBatch()),
+			"the job would train with another global batch: all ranks are stopped"))
 	case w.effect.lostScale() != "":
 		w.halt(w.effect.lostScale() + ": all ranks are stopped")
 	}

@@ -262,12 +262,15 @@ func readGlobal(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 	}
 	n, whole := accumulationOf(d, g, size, micro)
 	if !whole {
-		format.LeaveBatch(ranges, fmt.Sprintf("the global batch of %d is not a multiple of %d on %d data-parallel ranks", size, micro, d.At.Sharing()))
+		format.LeaveBatch(ranges, fmt.Sprintf("the global batch of %d is not a multiple of %d on %d data-parallel ranks",
+			size, micro, d.At.Sharing()))
 		return nil
 	}
 	plan[strategy.GradientAccumulationSteps] = strategy.Number(n)
 	if product := n * micro * d.At.Sharing(); g.Fixed && product != size {
-		format.LeaveBatch(ranges, fmt.Sprintf("the framework takes steps of %d samples (nominal %d), and a smaller micro batch would change that", product, size))
+		format.LeaveBatch(ranges,
+			fmt.Sprintf("the framework takes steps of %d samples (nominal %d), and a smaller micro batch would change that",
+				product, size))
 	}
 	return nil
 }
@@ -279,7 +282,8 @@ func applyGlobal(d *format.Draft, old, plan strategy.Plan, allowed strategy.Rang
 	g := knob.Global
 	micro, known := plan.Number(strategy.MicroBatchSize)
 	accumulation, also := plan.Number(strategy.GradientAccumulationSteps)
-	same := old[strategy.MicroBatchSize] == plan[strategy.MicroBatchSize] && old[strategy.GradientAccumulationSteps] == plan[strategy.GradientAccumulationSteps]
+	same := old[strategy.MicroBatchSize] == plan[strategy.MicroBatchSize] &&
+		old[strategy.GradientAccumulationSteps] == plan[strategy.GradientAccumulationSteps]
 	if g == nil || !known || !also || same {
 		return nil
 	}
@@ -321,7 +325,8 @@ func scale(d *format.Draft, old, plan strategy.Plan) error {
 		}
 		n, err := strconv.Atoi(fmt.Sprint(word))
 		if err != nil || n*after%before != 0 {
-			return fmt.Errorf("%s: %v counts micro-steps, and is not a whole number of them with accumulation %d instead of %d", p, word, after, before)
+			return fmt.Errorf("%s: %v counts micro-steps, and is not a whole number of them with accumulation %d instead of %d",
+				p, word, after, before)
 		}
 		if err := p.Put(d, int64(n*after/before), false); err != nil {
 			return err

@@ -63,7 +63,8 @@ func deepspeedConfigOf(d *format.Draft) *deepspeedConfig {
 		return nil
 	}
 	c.file = file
-	c.alone = !slices.ContainsFunc(d.Recipe.Knobs[strategy.MicroBatchSize].Places, func(p format.Place) bool { return p.InFile() == nil })
+	c.alone = !slices.ContainsFunc(d.Recipe.Knobs[strategy.MicroBatchSize].Places,
+		func(p format.Place) bool { return p.InFile() == nil })
 	return c
 }
 
@@ -231,7 +232,8 @@ func (c *deepspeedConfig) readBatch(plan strategy.Plan) error {
 func (c *deepspeedConfig) impossible() bool {
 	b, err := c.batch()
 	step := b.micro * b.accum
-	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 && !mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
+	return err == nil && c.alone && b.train > 0 && step > 0 && b.train%step != 0 &&
+		!mentions(c.d.Original, dsTrain, dsMicro, dsAccum)
 }
 
 // leaveBatch excludes the batch from changes: it is not known, or cannot be changed by the
@@ -251,5 +253,7 @@ func (c *deepspeedConfig) checkAccumulation(plan strategy.Plan, ranges map[strat
 	if c.alone || !known || accum == 1 || c.has(dsAccum) {
 		return
 	}
-	format.LeaveBatch(ranges, fmt.Sprintf("%s has no %s, so Accelerate uses 1, but the arguments set %d: set it to \"auto\"", format.Shown(c.file), dsAccum, accum))
+	format.LeaveBatch(ranges,
+		fmt.Sprintf("%s has no %s, so Accelerate uses 1, but the arguments set %d: set it to \"auto\"", format.Shown(c.file),
+			dsAccum, accum))
 }

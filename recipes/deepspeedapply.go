@@ -112,7 +112,8 @@ func (c *deepspeedConfig) applyOffload(old, plan strategy.Plan, k strategy.Knob)
 	case !offloaded(device):
 		return
 	case k == strategy.OffloadParam && stage != "zero3":
-		c.fail(fmt.Errorf("set %s to %s: DeepSpeed offloads parameters at ZeRO stage 3 only, and the plan has %s", k, device, stage))
+		c.fail(fmt.Errorf("set %s to %s: DeepSpeed offloads parameters at ZeRO stage 3 only, and the plan has %s", k, device,
+			stage))
 	case device == "nvme" && stage != "zero3":
 		c.fail(fmt.Errorf("set %s to nvme: DeepSpeed offloads to NVMe at ZeRO stage 3 only, and the plan has %s", k, stage))
 	case stage == "none":
@@ -183,7 +184,8 @@ func offerConfig(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]s
 			continue
 		}
 		if d.At.Plain && d.Original.Devices > 1 {
-			ranges[k] = strategy.Range{Absent: fmt.Sprintf("the job is one process on %d GPUs, of which DeepSpeed would take one: start it with ranks", d.Original.Devices)}
+			ranges[k] = strategy.Range{Absent: fmt.Sprintf(
+				"the job is one process on %d GPUs, of which DeepSpeed would take one: start it with ranks", d.Original.Devices)}
 			continue
 		}
 		values := format.Writable(k, d.Places(knob))
@@ -223,7 +225,8 @@ func createConfig(d *format.Draft, old, plan strategy.Plan) (made bool, err erro
 // joinAlone makes a process that no launcher has started the only rank of a group, which
 // DeepSpeed needs (deepspeed.init_distributed); with port 0, rank 0 takes a free one.
 func joinAlone(d *format.Draft) {
-	for name, value := range map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"} {
+	for name, value := range map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
+		"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"} {
 		d.SetVariable(name, value)
 	}
 }
@@ -267,22 +270,26 @@ func baseConfig(auto bool, plan strategy.Plan) ([]byte, error) {
 	}
 	switch {
 	case stage < 3:
-		zero = append(zero, jsonObject{{"reduce_scatter", true}, {"reduce_bucket_size", 200_000_000}, {"allgather_partitions", true}, {"allgather_bucket_size", 200_000_000}}...)
+		zero = append(zero, jsonObject{{"reduce_scatter", true}, {"reduce_bucket_size", 200_000_000},
+			{"allgather_partitions", true}, {"allgather_bucket_size", 200_000_000}}...)
 	case offloaded(plan[strategy.OffloadParam]):
 		zero = append(zero, jsonObject{{"reduce_bucket_size", 20_000_000}, {"stage3_prefetch_bucket_size", 20_000_000}}...)
 	default:
 		zero = append(zero, jsonObject{{"reduce_bucket_size", 50_000_000}, {"stage3_prefetch_bucket_size", 50_000_000}}...)
 	}
 	if stage == 3 {
-		zero = append(zero, jsonObject{{"stage3_max_live_parameters", liveParameters}, {"stage3_max_reuse_distance", liveParameters}}...)
-		zero = append(zero, jsonObject{{"stage3_param_persistence_threshold", 100_000}, {"stage3_gather_16bit_weights_on_model_save", true}}...)
+		zero = append(zero, jsonObject{{"stage3_max_live_parameters", liveParameters},
+			{"stage3_max_reuse_distance", liveParameters}}...)
+		zero = append(zero, jsonObject{{"stage3_param_persistence_threshold", 100_000},
+			{"stage3_gather_16bit_weights_on_model_save", true}}...)
 	}
 	config := jsonObject{{dsUntested, true}, {dsZero, zero}}
 	if auto {
 		config = append(jsonObject{
 			{dsMicro, "auto"}, {dsAccum, "auto"}, {"gradient_clipping", "auto"},
 			{"bf16", jsonObject{{"enabled", "auto"}}},
-			{"fp16", jsonObject{{"enabled", "auto"}, {"loss_scale", 0}, {"initial_scale_power", 16}, {"loss_scale_window", 1000}, {"hysteresis", 2}, {"min_loss_scale", 1}}},
+			{"fp16", jsonObject{{"enabled", "auto"}, {"loss_scale", 0}, {"initial_scale_power", 16},
+				{"loss_scale_window", 1000}, {"hysteresis", 2}, {"min_loss_scale", 1}}},
 		}, config...)
 	} else if offloaded(plan[strategy.OffloadOptimizer]) {
 		// The script's own optimizer stays: it runs on the host.

@@ -56,7 +56,8 @@ func unsharded(c format.Condition) format.Condition {
 }
 
 // byWords are guards by which each word of a setting is a value of the knobs: the value itself, or its index.
-func byWords(knobs []strategy.Knob, at format.Place, reason string, indexed bool, values ...strategy.Value) (guards []guard) {
+func byWords(knobs []strategy.Knob, at format.Place, reason string, indexed bool,
+	values ...strategy.Value) (guards []guard) {
 	for i, value := range values {
 		word := string(value)
 		if indexed {
@@ -81,11 +82,13 @@ func launchGuards() []guard {
 		return guards
 	}
 	return slices.Concat([]guard{
-		{sharding, byVariable("FSDP_SHARDING_STRATEGY", "accelerate launch uses FSDP, which shards nothing", "none", "NO_SHARD", "3")},
+		{sharding, byVariable("FSDP_SHARDING_STRATEGY", "accelerate launch uses FSDP, which shards nothing", "none",
+			"NO_SHARD", "3")},
 		{sharding, byVariable(accelerateFSDP, usesFSDP, "fsdp", "true")},
 		{offloads, byVariable("FSDP_OFFLOAD_PARAMS", usesFSDP, "cpu", "true")},
 		{offloads, byVariable(accelerateFSDP, usesFSDP, "none", "true")},
-		{[]strategy.Knob{strategy.ActivationCheckpointing}, byVariable("FSDP_ACTIVATION_CHECKPOINTING", checkpoints, "full", "true")},
+		{[]strategy.Knob{strategy.ActivationCheckpointing},
+			byVariable("FSDP_ACTIVATION_CHECKPOINTING", checkpoints, "full", "true")},
 	},
 		zero(sharding, "ZERO_STAGE", true, stages...),
 		zero(offloads[:1], "OFFLOAD_OPTIMIZER_DEVICE", false, "cpu", "nvme"),
@@ -93,10 +96,13 @@ func launchGuards() []guard {
 		[]guard{ // DeepSpeedPlugin's defaults
 			{sharding, unsharded(byVariable(accelerateZeRO, setsZeRO, "zero2", "true"))},
 			{offloads, unsharded(byVariable(accelerateZeRO, setsZeRO, "none", "true"))},
-			{optimizers, byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "under offload Accelerate replaces the optimizer by DeepSpeedCPUAdam", "", "cpu", "nvme")},
+			{optimizers, byVariable("ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+				"under offload Accelerate replaces the optimizer by DeepSpeedCPUAdam", "", "cpu", "nvme")},
 			{optimizers, without(byVariable(accelerateFSDP, eightBit, "", "true"), "adamw-8bit", "paged-adamw-8bit")},
-			{optimizers, without(format.Condition{Knob: strategy.OffloadOptimizer, Is: []string{"cpu", "nvme"}, Reason: replaced}, hostless...)},
-			{offloads[:1], without(format.Condition{Knob: strategy.Optimizer, Is: format.Texts(hostless), Reason: replaced}, "cpu", "nvme")},
+			{optimizers, without(format.Condition{Knob: strategy.OffloadOptimizer, Is: []string{"cpu", "nvme"},
+				Reason: replaced}, hostless...)},
+			{offloads[:1], without(format.Condition{Knob: strategy.Optimizer, Is: format.Texts(hostless), Reason: replaced},
+				"cpu", "nvme")},
 		})
 }
 
@@ -112,7 +118,8 @@ func fileGuards() []guard {
 	key := func(path string) format.Place { return format.KeyByVariable(path, accelerateZeROFile) }
 	guards := byWords(sharding, key("zero_optimization.stage"), reason, true, stages...)
 	for _, k := range offloads {
-		guards = append(guards, byWords([]strategy.Knob{k}, key("zero_optimization."+string(k)+".device"), reason, false, "cpu", "nvme", "none")...)
+		guards = append(guards, byWords([]strategy.Knob{k}, key("zero_optimization."+string(k)+".device"), reason, false,
+			"cpu", "nvme", "none")...)
 	}
 	for _, dtype := range []strategy.Value{"bf16", "fp16"} {
 		is := format.Condition{Place: key(string(dtype) + ".enabled"), Is: []string{"true"}, Value: dtype, Reason: reason}
@@ -123,7 +130,8 @@ func fileGuards() []guard {
 
 // precisionGuards are for jobs whose precision the launcher sets, unless their own arguments do.
 func precisionGuards() []guard {
-	return byWords([]strategy.Knob{strategy.Precision}, format.Variable(acceleratePrecision), "accelerate launch sets it", false, "bf16", "fp16", "fp8")
+	return byWords([]strategy.Knob{strategy.Precision}, format.Variable(acceleratePrecision), "accelerate launch sets it",
+		false, "bf16", "fp16", "fp8")
 }
 
 // guardLaunch adds what accelerate launch decides to a recipe whose jobs make an Accelerator.
@@ -167,11 +175,14 @@ func guardTrainer(r *format.Recipe) {
 		}
 		for _, key := range []string{"activation_checkpointing", "fsdp_activation_checkpointing"} {
 			for _, at := range p.Inside(trainerSetting, "fsdp_config", key) {
-				guards = append(guards, guard{checkpointing, format.Condition{Place: at, Is: []string{"true"}, Value: "full", Reason: refused}})
+				guards = append(guards,
+					guard{checkpointing, format.Condition{Place: at, Is: []string{"true"}, Value: "full", Reason: refused}})
 			}
 		}
 		if at, ok := p.Sibling(trainerSetting, "fsdp_config"); ok && len(p.Inside(trainerSetting, "fsdp_config", "")) == 0 {
-			guards = append(guards, guard{checkpointing, format.Condition{Place: at, Unknown: true, Reason: "fsdp_config may checkpoint activations, and the Trainer refuses both"}})
+			guards = append(guards,
+				guard{checkpointing, format.Condition{Place: at, Unknown: true,
+					Reason: "fsdp_config may checkpoint activations, and the Trainer refuses both"}})
 		}
 		if at, ok := p.Sibling(trainerSetting, "fsdp"); ok {
 			guards = append(guards, fsdpGuards(at)...)
@@ -191,7 +202,8 @@ func fsdpGuards(at format.Place) []guard {
 		offloaded = append(offloaded, kind+" offload", kind+" auto_wrap offload", kind+" offload auto_wrap")
 	}
 	return []guard{
-		{sharding, format.Condition{Place: at, Is: []string{"no_shard", "no_shard auto_wrap"}, Value: "none", Reason: usesFSDP}},
+		{sharding, format.Condition{Place: at, Is: []string{"no_shard", "no_shard auto_wrap"}, Value: "none",
+			Reason: usesFSDP}},
 		{sharding, format.Condition{Place: at, Value: "fsdp", Reason: usesFSDP}},
 		{offloads, format.Condition{Place: at, Is: offloaded, Value: "cpu", Reason: usesFSDP}},
 		{offloads, format.Condition{Place: at, Value: "none", Reason: usesFSDP}},
@@ -206,7 +218,8 @@ func guardAxolotl(r *format.Recipe) {
 			guards := []guard{{sharding, format.Condition{Place: at, Value: "fsdp", Reason: usesFSDP}}}
 			for _, key := range []string{"offload_params", "fsdp_offload_params"} {
 				for _, offload := range p.Inside(trainerSetting, "fsdp_config", key) {
-					guards = append(guards, guard{offloads, format.Condition{Place: offload, Is: []string{"true"}, Value: "cpu", Reason: usesFSDP}})
+					guards = append(guards,
+						guard{offloads, format.Condition{Place: offload, Is: []string{"true"}, Value: "cpu", Reason: usesFSDP}})
 				}
 			}
 			addGuards(r, append(guards, guard{offloads, format.Condition{Place: at, Value: "none", Reason: usesFSDP}}))
@@ -244,25 +257,32 @@ func guardStrategy(r *format.Recipe) {
 			}
 			for _, s := range strategies {
 				is := format.Condition{Place: at, Is: []string{s.word}, Reason: decides}
-				for k, value := range map[strategy.Knob]strategy.Value{strategy.Sharding: s.sharding, strategy.OffloadOptimizer: s.optimizer, strategy.OffloadParam: s.param} {
+				for k, value := range map[strategy.Knob]strategy.Value{strategy.Sharding: s.sharding,
+					strategy.OffloadOptimizer: s.optimizer, strategy.OffloadParam: s.param} {
 					is.Value = value
 					guards = append(guards, guard{[]strategy.Knob{k}, is})
 				}
 			}
 			for _, class := range p.Inside(from, table+"strategy", "class_path") {
-				guards = append(guards, guard{all, format.Condition{Place: class, Reason: "the strategy is a class with arguments"}})
+				guards = append(guards,
+					guard{all, format.Condition{Place: class, Reason: "the strategy is a class with arguments"}})
 			}
 			if clip, ok := p.Sibling(from, table+"gradient_clip_algorithm"); ok {
-				guards = append(guards, guard{all, format.Condition{Place: clip, Is: []string{"value"}, Reason: "Lightning refuses gradient_clip_algorithm = value under DeepSpeed"}})
+				guards = append(guards,
+					guard{all, format.Condition{Place: clip, Is: []string{"value"},
+						Reason: "Lightning refuses gradient_clip_algorithm = value under DeepSpeed"}})
 			}
 			for _, k := range all { // without a configuration, DeepSpeedStrategy's defaults
 				value := map[bool]strategy.Value{true: "zero2", false: "none"}[k == strategy.Sharding]
-				guards = append(guards, guard{[]strategy.Knob{k}, unsharded(format.Condition{Place: at, Is: []string{"deepspeed"}, Value: value, Reason: decides})})
+				guards = append(guards, guard{[]strategy.Knob{k},
+					unsharded(format.Condition{Place: at, Is: []string{"deepspeed"}, Value: value, Reason: decides})})
 			}
 		}
 	}
 	for _, class := range []string{"DeepSpeedStrategy", "FSDPStrategy"} {
-		guards = append(guards, guard{all, format.Condition{Place: format.CallOf("lightning.pytorch.strategies." + class), Unknown: true, Reason: "the code makes its strategy by " + class}})
+		guards = append(guards,
+			guard{all, format.Condition{Place: format.CallOf("lightning.pytorch.strategies." + class), Unknown: true,
+				Reason: "the code makes its strategy by " + class}})
 	}
 	addGuards(r, guards)
 }

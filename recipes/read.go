@@ -219,7 +219,8 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		return strategy.Range{Absent: knob.Absent, Follows: knob.Follows, Reported: knob.Reported}
 	}
 	if len(knob.Places) > 0 && len(d.Places(knob)) == 0 {
-		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " + knob.Places[0].String()}
+		return strategy.Range{Absent: knob.Places[0].Versions.Outside(d.Original.Packages) + " has no " +
+			knob.Places[0].String()}
 	}
 	if knob.Given && !d.Given(knob) {
 		needs := knob.Places[0].Needs()
@@ -241,7 +242,8 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 		if k != strategy.GradientAccumulationSteps {
 			scope = "" // plans count each rank
 		}
-		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Reported: knob.Reported && value == ""}
+		return strategy.Range{Min: max(knob.Min, format.Least(k)), Max: knob.Max, Scope: scope, Reported: knob.Reported &&
+			value == ""}
 	}
 	if k.Share() {
 		return strategy.Range{}
@@ -255,7 +257,8 @@ func rangeOf(d *format.Draft, k strategy.Knob, knob format.Knob, value strategy.
 
 // possible lists the values whose arguments the job's parser has, including the current one. The
 // reason explains why there is no other.
-func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value, current strategy.Value) (left []strategy.Value, reason string) {
+func possible(d *format.Draft, knob format.Knob, places []format.Place, values []strategy.Value,
+	current strategy.Value) (left []strategy.Value, reason string) {
 	others := 0
 	for _, v := range values {
 		why := ""
@@ -298,7 +301,8 @@ func restrict(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]stra
 				}
 				break
 			}
-			r.Values = slices.DeleteFunc(slices.Clone(r.Values), func(v strategy.Value) bool { return v != plan[k] && slices.Contains(c.Values, v) })
+			r.Values = slices.DeleteFunc(slices.Clone(r.Values),
+				func(v strategy.Value) bool { return v != plan[k] && slices.Contains(c.Values, v) })
 		}
 		if n, known := plan.Number(knob.MinOf); known && r.Absent == "" {
 			r.Min = max(r.Min, n)

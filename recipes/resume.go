@@ -35,16 +35,19 @@ func (r Recipe) cannotResume(d *format.Draft) bool {
 		slices.Contains(r.Rules, "trainer-arguments") && neverResumes(d.Original.Script),
 		slices.Contains(r.Resume.Needs, acceleratorState) && neverSaves(d.Original.Script),
 		strings.Contains(r.Resume.Latest, lightningLogs) && movesLogs(d),
-		r.Name == "lightning-script" && len(d.Original.Script) > 0 && !mentions(d.Original, "ckpt_path"): // its parser would refuse the argument
+		// its parser would refuse the argument
+		r.Name == "lightning-script" && len(d.Original.Script) > 0 && !mentions(d.Original, "ckpt_path"):
 		return true
 	}
-	return slices.ContainsFunc(format.OptionsOf(r.Resume.Args), func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
+	return slices.ContainsFunc(format.OptionsOf(r.Resume.Args),
+		func(o format.WordOption) bool { return !o.Override && d.Lacks(o.Name) != "" })
 }
 
 // neverResumes reports whether a script calls the Trainer's train, but hands no checkpoint to it: the
 // Trainer itself does not use resume_from_checkpoint of its arguments (transformers/training_args.py).
 func neverResumes(script []byte) bool {
-	return bytes.Contains(script, []byte(".train(")) && !bytes.Contains(script, []byte("resume_from_checkpoint")) && !bytes.Contains(script, []byte("get_last_checkpoint"))
+	return bytes.Contains(script, []byte(".train(")) && !bytes.Contains(script, []byte("resume_from_checkpoint")) &&
+		!bytes.Contains(script, []byte("get_last_checkpoint"))
 }
 
 // acceleratorState is a file that only Accelerator.save_state writes.
@@ -56,7 +59,8 @@ func neverSaves(script []byte) bool {
 	has := func(words ...string) bool {
 		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(script, []byte(word)) })
 	}
-	return len(script) > 0 && (!has("save_state", "load_state", "resume") || has("checkpoint-") && !has("step_{", "epoch_{"))
+	return len(script) > 0 && (!has("save_state", "load_state", "resume") || has("checkpoint-") &&
+		!has("step_{", "epoch_{"))
 }
 
 // lightningLogs is the folder of Lightning's checkpoints below its root.
@@ -69,8 +73,8 @@ var (
 	movesInCall = lazy.Regexp(`(?s)from_argparse_args\(.{0,400}?\b(?:default_root_dir|logger)\s*=|\.default_root_dir\s*=[^=]|@hydra\.main\(|\bWandbLogger\(|["']trainer\.(?:logger|default_root_dir)["']|default_config_files|\bsave_weights_only\s*=\s*True|\bdirpath["']?\s*[:=]`)
 )
 
-// movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it in
-// a new one.
+// movesLogs reports whether a job of Lightning has its checkpoints in another folder than by default: Hydra starts it
+// in a new one.
 func movesLogs(d *format.Draft) bool {
 	for _, text := range d.Original.Files {
 		if movesInFile().Match(text) {
@@ -120,7 +124,8 @@ func (r Recipe) PointedAt(cmd Command, text string) (checkpoint string, ok bool)
 // FollowsPointer reports whether the framework itself resumes from the checkpoint in its pointer
 // file, so that without one there is nothing to resume from.
 func (r Recipe) FollowsPointer() bool {
-	return r.Resume.Pointer != "" && !slices.ContainsFunc(r.Resume.Args, func(word string) bool { return strings.Contains(word, "{latest}") })
+	return r.Resume.Pointer != "" && !slices.ContainsFunc(r.Resume.Args,
+		func(word string) bool { return strings.Contains(word, "{latest}") })
 }
 
 // filled replaces {--x}, {--x|default} and {name} in a text by the command's values; false if one
@@ -207,7 +212,8 @@ func (r Recipe) ResumeFiles(checkpoint string) []string {
 // ResumeFrom returns a change made by Apply with the checkpoint added to its command line. If the
 // checkpoint itself has a setting that the plan changes, the command names a copy of the
 // checkpoint under dir. Its other files are linked next to the changed one, by Siblings.
-func (r Recipe) ResumeFrom(change strategy.Command, cmd Command, plan strategy.Plan, checkpoint, dir string) (strategy.Command, error) {
+func (r Recipe) ResumeFrom(change strategy.Command, cmd Command, plan strategy.Plan, checkpoint,
+	dir string) (strategy.Command, error) {
 	next := change
 	next.Files, next.Siblings = map[string][]byte{}, map[string]string{}
 	maps.Copy(next.Files, change.Files)
@@ -247,7 +253,9 @@ func checkpointCopy(checkpoint string) string { return path.Join("checkpoint", p
 
 // editCheckpoint adds changed copies of a checkpoint's files, and returns their diff; nil if no
 // change is needed.
-func (r Recipe) editCheckpoint(next *strategy.Command, cmd Command, plan strategy.Plan, checkpoint string) ([]byte, error) {
+func (r Recipe) editCheckpoint(
+	next *strategy.Command, cmd Command, plan strategy.Plan, checkpoint string,
+) ([]byte, error) {
 	var edited []byte
 	if micro, known := plan.Number(strategy.MicroBatchSize); known {
 		plan = plan.With(strategy.Plan{strategy.MicroBatchSize: strategy.Number(micro * spread(r.Recipe, cmd))})

@@ -14,8 +14,9 @@ import (
 
 // rules connect settings of one framework, by the names that recipe files use.
 var rules = format.Rules{
-	"deepspeed-config":        deepspeedRule,
-	"trainer-state":           {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte, error){"trainer_state.json": rewriteTrainBatchSize}},
+	"deepspeed-config": deepspeedRule,
+	"trainer-state": {Checkpoint: map[string]func([]byte, strategy.Plan) ([]byte,
+		error){"trainer_state.json": rewriteTrainBatchSize}},
 	"accelerate-accumulation": {Read: readLaunched, Apply: applyLaunched},
 	"lightning-strategy":      {Shape: guardStrategy},
 	"axolotl-fsdp":            {Shape: guardAxolotl},
@@ -77,7 +78,8 @@ func launched(d *format.Draft) (n int, set bool) {
 func readLaunched(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	n, set := launched(d)
 	if accum, known := plan.Number(strategy.GradientAccumulationSteps); set && known && n != accum {
-		format.LeaveBatch(ranges, fmt.Sprintf("accelerate launch sets an accumulation of %d, but the job sets %d: make them agree", n, accum))
+		format.LeaveBatch(ranges,
+			fmt.Sprintf("accelerate launch sets an accumulation of %d, but the job sets %d: make them agree", n, accum))
 	}
 	return nil
 }
@@ -99,7 +101,8 @@ var givenToAccelerator = map[string][]strategy.Knob{
 	"deepspeed_plugins": createdKnobs,
 	"fsdp_plugin":       createdKnobs,
 	"megatron_lm_plugin": {
-		strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam, strategy.MicroBatchSize, strategy.GradientAccumulationSteps,
+		strategy.Sharding, strategy.OffloadOptimizer, strategy.OffloadParam, strategy.MicroBatchSize,
+		strategy.GradientAccumulationSteps,
 	},
 }
 
@@ -127,7 +130,8 @@ func readAcceleratorCall(d *format.Draft, plan strategy.Plan, ranges map[strateg
 // that a change of the argument takes effect: args.mixed_precision.
 func argumentOf(expression string, d *format.Draft, knob strategy.Knob) bool {
 	name := expression[strings.LastIndexByte(expression, '.')+1:]
-	return slices.ContainsFunc(d.Recipe.Knobs[knob].Places, func(p format.Place) bool { return strings.Contains(p.String(), "--"+name) })
+	return slices.ContainsFunc(d.Recipe.Knobs[knob].Places,
+		func(p format.Place) bool { return strings.Contains(p.String(), "--"+name) })
 }
 
 // textEncoder is for some of diffusers' scripts, which refuse to accumulate on several processes
@@ -138,14 +142,15 @@ func textEncoder(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]stra
 		return err
 	}
 	script := d.Original.Script
-	if script == nil || bytes.Contains(script, []byte("Gradient accumulation is not supported when training the text encoder")) {
+	if script == nil || bytes.Contains(
+		script, []byte("Gradient accumulation is not supported when training the text encoder")) {
 		format.LeaveBatch(ranges, "the script refuses to accumulate with --train_text_encoder on several ranks")
 	}
 	return nil
 }
 
-// timmScript is for scripts that began as a copy of timm's: they may lack its newer arguments, and may have models of their
-// own. A key of the configuration file has no effect without its argument.
+// timmScript is for scripts that began as a copy of timm's: they may lack its newer arguments, and may have models of
+// their own. A key of the configuration file has no effect without its argument.
 func timmScript(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]strategy.Range) error {
 	for k, names := range map[strategy.Knob][]string{
 		strategy.ActivationCheckpointing:   {"--grad-checkpointing"},
@@ -157,7 +162,8 @@ func timmScript(d *format.Draft, plan strategy.Plan, ranges map[strategy.Knob]st
 			ranges[k] = strategy.Range{Absent: why}
 		}
 	}
-	if slices.ContainsFunc(d.Original.Sources(), func(text []byte) bool { return bytes.Contains(text, []byte("@register_model")) }) {
+	if slices.ContainsFunc(d.Original.Sources(),
+		func(text []byte) bool { return bytes.Contains(text, []byte("@register_model")) }) {
 		delete(plan, strategy.Attention)
 		ranges[strategy.Attention] = strategy.Range{Absent: "the job's code defines the models"}
 	}
@@ -195,7 +201,8 @@ func swiftVersion(r *format.Recipe) {
 	chosen(r, strategy.SequenceLength) // -1: no limit
 	r.Detection.Not = func(cmd Command) string {
 		d := format.NewDraft(*r, cmd)
-		named := slices.ContainsFunc([]string{"--sft_type", "--model_id_or_path", "--custom_train_dataset_path", "--batch_size"}, d.HasWord)
+		named := slices.ContainsFunc(
+			[]string{"--sft_type", "--model_id_or_path", "--custom_train_dataset_path", "--batch_size"}, d.HasWord)
 		if is := named || d.HasWord("--model_type") && !d.HasWord("--model"); is != old {
 			return "the arguments belong to another version of ms-swift"
 		}
@@ -229,7 +236,8 @@ var lightningConfigs = []string{"--config", "-c"}
 // (https://lightning.ai/docs/pytorch/stable/cli/lightning_cli_advanced.html). It is not known
 // which of them has a setting.
 func mergedConfigs(r *format.Recipe) {
-	several := format.Condition{Repeated: lightningConfigs, Unknown: true, Reason: "several --config are merged: it may be in any of them"}
+	several := format.Condition{Repeated: lightningConfigs, Unknown: true,
+		Reason: "several --config are merged: it may be in any of them"}
 	for k, knob := range r.Knobs {
 		if len(knob.Places) == 0 {
 			continue
@@ -270,7 +278,8 @@ func shufflingLoader(r *format.Recipe) {
 // countsBatches are words with which code sets up a schedule, or an interval, in batches.
 var countsBatches = []string{
 	"steps_per_epoch", "len(train_loader", "len(train_dataloader", "len(self.train_dataloader", "num_training_batches",
-	"val_check_interval", "limit_train_batches", "batch_idx %", "manual_optimization", "automatic_optimization = False", "automatic_optimization=False",
+	"val_check_interval", "limit_train_batches", "batch_idx %", "manual_optimization", "automatic_optimization = False",
+	"automatic_optimization=False",
 }
 
 // countedBatches is for a script that counts batches itself: with smaller ones it would train by
@@ -280,7 +289,8 @@ func countedBatches(d *format.Draft, _ strategy.Plan, ranges map[strategy.Knob]s
 		for _, word := range countsBatches {
 			if micro := ranges[strategy.MicroBatchSize]; bytes.Contains(text, []byte(word)) && micro.Absent == "" {
 				closed := word + strings.Repeat(")", strings.Count(word, "(")) // the word may end within a call
-				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + closed + "), of which there would be more", Reported: micro.Reported}
+				ranges[strategy.MicroBatchSize] = strategy.Range{Absent: "the code may count batches (" + closed +
+					"), of which there would be more", Reported: micro.Reported}
 			}
 		}
 	}
@@ -295,7 +305,8 @@ var (
 	// className matches a class that is given by name: TrainingArguments, transformers.X.
 	className = lazy.Regexp(`^[A-Za-z_][\w.]*$`)
 	// trlClass matches TRL's own configurations, each of which extends TrainingArguments.
-	trlClass = lazy.Regexp(`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
+	trlClass = lazy.Regexp(
+		`^(SFT|DPO|GRPO|KTO|Reward|RLOO|ORPO|CPO|PPO|OnlineDPO|NashMD|XPO|BCO|GKD|PRM|IterativeSFT)Config$`)
 )
 
 // parsing describes the classes of a job's parsers of dataclasses.
@@ -320,7 +331,8 @@ func parsingOf(cmd Command, names ...string) parsing {
 			for _, root := range cmd.Code.Roots(name) {
 				p.trl = p.trl || trlClass().MatchString(root)
 				p.trainer = p.trainer || strings.HasSuffix(root, "TrainingArguments")
-				p.unknown = p.unknown || root == name && !trlClass().MatchString(root) && !strings.HasSuffix(root, "TrainingArguments")
+				p.unknown = p.unknown || root == name && !trlClass().MatchString(root) &&
+					!strings.HasSuffix(root, "TrainingArguments")
 			}
 		}
 	}
@@ -427,10 +439,12 @@ func trainerDefaults(d *format.Draft, plan strategy.Plan) {
 		value strategy.Value
 		names []string
 	}{
-		{strategy.ActivationCheckpointing, "none", []string{"--gradient_checkpointing", "--no_gradient_checkpointing", "--activation_checkpointing"}},
+		{strategy.ActivationCheckpointing, "none", []string{"--gradient_checkpointing", "--no_gradient_checkpointing",
+			"--activation_checkpointing"}},
 		{strategy.Precision, "fp32", []string{"--bf16", "--fp16"}},
 	} {
-		if _, known := plan[is.knob]; known && !slices.ContainsFunc(is.names, func(name string) bool { return saysArgument(d, name) }) {
+		if _, known := plan[is.knob]; known && !slices.ContainsFunc(is.names,
+			func(name string) bool { return saysArgument(d, name) }) {
 			plan[is.knob] = is.value
 		}
 	}

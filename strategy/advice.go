@@ -47,7 +47,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 	case d.refusedWithRoom():
 		return fmt.Sprintf("the device is not full, %s are free: look for a limit of this process (set_per_process_memory_fraction, ulimit -v, vm.max_map_count, MPS), for a process that gave its memory back just then, or for a fault of the driver (dmesg)", GiB(*d.Free))
 	case d.Cause == cause.HostOOM && len(c.kills) == 0 && best.finding != nil && best.finding.Says(cause.SaysWorker):
-		return "SIGKILL ended a loader's worker, probably by the kernel for want of memory, which dmesg shows: " + hint(d.Cause)
+		return "SIGKILL ended a loader's worker, probably by the kernel for want of memory, which dmesg shows: " +
+			hint(d.Cause)
 	case d.Cause.OutOfMemory() && best.finding != nil && best.finding.Weight.Dismissed():
 		return "the job handled the error itself, and failed after all: " + hint(d.Cause)
 	case d.Cause.OutOfMemory():
@@ -57,7 +58,8 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 	case best.finding != nil && best.finding.Says(cause.SaysCut):
 		return "the output ends before the exception is named: look for the rest of it, in another file or in the scheduler's log"
 	case d.Cause == cause.GPUHardware && best.finding != nil && cause.HostIn(best.finding.Text) != "":
-		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again", cause.HostIn(best.finding.Text))
+		return fmt.Sprintf("drain the node %s, and check its GPU and its links before jobs use it again",
+			cause.HostIn(best.finding.Text))
 	case explained != "":
 		return explained
 	case d.Cause == cause.GPUOccupied && d.OtherProcess != nil && *d.OtherProcess > 0:
@@ -68,10 +70,12 @@ func (c *fold) advise(d *Diagnosis, ev Evidence, best candidate) string {
 		return "two installed packages do not match: upgrade the one that lacks the name, or take an older version of the one that asks for it"
 	case d.Place != nil:
 		return "look at " + d.Place.Words()
-	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) && slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
+	case (d.Cause == cause.UserError || d.Cause == cause.Unknown) &&
+		slices.Contains(cause.Remarks(d.Cause, d.Error), cause.SaysElsewhere):
 		return "this is the report of a process about another one, whose own error is not here: look at the failed rank's stderr, which torchrun keeps with --log-dir DIR --redirects 3"
 	case d.Cause == cause.DiskFull && cause.PathIn(d.Error) != "":
-		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (%s)", cause.PathIn(d.Error), cause.FolderVariable(cause.PathIn(d.Error)))
+		return fmt.Sprintf("free space or quota on the file system of %s, or point the job elsewhere (%s)",
+			cause.PathIn(d.Error), cause.FolderVariable(cause.PathIn(d.Error)))
 	}
 	return cmp.Or(c.adviseCause(d, ev, best), hint(d.Cause))
 }
@@ -145,7 +149,8 @@ func (c *fold) adviseGPU(d *Diagnosis) string {
 	if d.Device+rank == "" {
 		return ""
 	}
-	return fmt.Sprintf("take %s%s out of service, and check the kernel log for Xid events", cmp.Or(d.Device, "the GPU"), rank)
+	return fmt.Sprintf("take %s%s out of service, and check the kernel log for Xid events", cmp.Or(d.Device, "the GPU"),
+		rank)
 }
 
 // severalListen reports whether several processes failed to listen on a port: only rank 0 does.

@@ -17,7 +17,8 @@ func batchOf(p Plan, j Job) (batch, bool) {
 	if !known || micro < 1 {
 		return batch{}, false
 	}
-	b := batch{micro: micro, accumulation: 1, dataParallel: max(j.DataParallel, 1), scope: j.Knobs[GradientAccumulationSteps].Scope}
+	b := batch{micro: micro, accumulation: 1, dataParallel: max(j.DataParallel, 1),
+		scope: j.Knobs[GradientAccumulationSteps].Scope}
 	if n, known := p.Number(GradientAccumulationSteps); known && n > 0 {
 		b.accumulation = n
 	}

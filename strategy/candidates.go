@@ -30,7 +30,8 @@ func (s *situation) candidates() ([]Plan, []Skip) {
 // possible, and earlier changes for the host or for an evaluation.
 func (s *situation) freed(origin Plan) Plan {
 	free := Plan{}
-	for _, k := range append(freeKnobs(), EvalBatchSize, RolloutBatchSize, RolloutMemory, RolloutSleep, DataloaderWorkers, PinMemory) {
+	for _, k := range append(freeKnobs(), EvalBatchSize, RolloutBatchSize, RolloutMemory, RolloutSleep, DataloaderWorkers,
+		PinMemory) {
 		if saves(k, origin[k], s.plan[k]) && s.doubts[k] == "" {
 			free[k] = s.plan[k]
 		}

@@ -153,7 +153,8 @@ func smallerBatch(s *situation) ([]Plan, string) {
 	case now.micro <= floor:
 		return nil, fmt.Sprintf("the micro batch is at its minimum of %d", floor)
 	case now.vast():
-		return nil, fmt.Sprintf("a micro batch of %d with accumulation %d is too large to be split up", now.micro, now.accumulation)
+		return nil, fmt.Sprintf("a micro batch of %d with accumulation %d is too large to be split up", now.micro,
+			now.accumulation)
 	}
 	plans := s.accumulable(now.smaller(floor))
 	if len(plans) == 0 {
@@ -173,7 +174,8 @@ func (s *situation) accumulable(batches []batch) (plans []Plan) {
 	limit := s.job.Knobs[GradientAccumulationSteps].Max
 	for _, b := range batches {
 		change := b.plan()
-		if limit > 0 && b.accumulation > limit || !s.accepts(MicroBatchSize, change[MicroBatchSize]) || !s.accepts(GradientAccumulationSteps, change[GradientAccumulationSteps]) {
+		if limit > 0 && b.accumulation > limit || !s.accepts(MicroBatchSize, change[MicroBatchSize]) ||
+			!s.accepts(GradientAccumulationSteps, change[GradientAccumulationSteps]) {
 			continue
 		}
 		plans = append(plans, change)

@@ -56,21 +56,28 @@ func rules() []rule {
 		{"climb", func(s *situation) bool { return s.last.Speedup != nil && !s.diagnosis.Fatal }, speedup},
 		{"remembered-failed", (*situation).rememberedFailed, asWritten},
 		{"did-not-take", (*situation).notTaken, decideAgain},
-		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" }, func(s *situation) Decision {
-			return s.end(Failed, "the job reports that it did nothing: %s", s.last.Nothing) // it ended with 0, but trained nothing
-		}},
+		{"did-nothing", func(s *situation) bool { return !s.diagnosis.Fatal && s.last.Nothing != "" },
+			func(s *situation) Decision {
+				// it ended with 0, but trained nothing
+				return s.end(Failed, "the job reports that it did nothing: %s", s.last.Nothing)
+			}},
 		{"no-step", (*situation).untrained, madeNoStep},
 		{"no-model", (*situation).modelless, hadNoModel},
 		{"trained", func(s *situation) bool { return !s.diagnosis.Fatal }, trained},
 		{"exit-code", (*situation).asked, answerExit},
-		{"another-port", func(s *situation) bool { return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries }, samePlan("on another port")},
-		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() }, stops(Exhausted, `recovery.mode is "off"`)},
-		{"folder-exists", (*situation).ownFolderExists, stops(Failed, "the relaunch found files of an earlier attempt; neither the change nor memory is the cause: "+
-			"the job cannot start twice in the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
+		{"another-port", func(s *situation) bool {
+			return s.cause(cause.PortInUse) && s.inARow(cause.PortInUse) <= portRetries
+		}, samePlan("on another port")},
+		{"recovery-off", func(s *situation) bool { return s.policy.Mode == Off && s.outOfMemory() },
+			stops(Exhausted, `recovery.mode is "off"`)},
+		{"folder-exists", (*situation).ownFolderExists, stops(Failed,
+			"the relaunch found files of an earlier attempt; neither the change nor memory is the cause: "+
+				"the job cannot start twice in the same folder until it makes it with exist_ok=True, or resumes in it ([resume])")},
 		{"failed-relaunch", (*situation).relaunchFailed, failedRelaunch},
-		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts }, func(s *situation) Decision {
-			return s.bound("recovery.max_attempts = %d allows no further attempt", s.policy.MaxAttempts)
-		}},
+		{"max-attempts", func(s *situation) bool { return s.outOfMemory() && s.counted() >= s.policy.MaxAttempts },
+			func(s *situation) Decision {
+				return s.bound("recovery.max_attempts = %d allows no further attempt", s.policy.MaxAttempts)
+			}},
 		{"disk-full", func(s *situation) bool { return s.cause(cause.DiskFull) }, diskFull},
 		{"restart-from-zero", (*situation).losesTooMuch, tooMuchLost},
 		{"gpu-occupied", func(s *situation) bool { return s.cause(cause.GPUOccupied) }, occupied},
@@ -84,8 +91,10 @@ func rules() []rule {
 			d.Code = CodeBug
 			return d
 		}},
-		{"deterministic", (*situation).sameAgain, stops(Failed, "it failed in the same way before, with the same plan, and got no further: another try would not help")},
-		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts }, samePlan("again, by --max-restarts")},
+		{"deterministic", (*situation).sameAgain, stops(Failed,
+			"it failed in the same way before, with the same plan, and got no further: another try would not help")},
+		{"restart", func(s *situation) bool { return s.restarts() < s.policy.Restarts },
+			samePlan("again, by --max-restarts")},
 		{"job-failed", func(*situation) bool { return true }, stops(Failed, "no change of its settings can fix that")},
 	}
 }
@@ -169,8 +178,10 @@ func relieve(s *situation) Decision {
 	next := s.plan.With(found.changes)
 	changed := s.plan.Changed(next)
 	d := Decision{
-		Relaunch: true, Remedy: found.remedy, Riders: found.riders, Remedies: needs(s.plan, next), Next: s.without(next, found.changes),
-		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint, Expected: s.expected(next),
+		Relaunch: true, Remedy: found.remedy, Riders: found.riders, Remedies: needs(s.plan, next),
+		Next:    s.without(next, found.changes),
+		Changed: s.learned.With(s.last.Plan).Changed(next), Skipped: found.skipped, Resume: s.inventory.Checkpoint,
+		Expected:        s.expected(next),
 		UnpredictedCode: predicted.UnpredictedCode, Unpredicted: predicted.Unpredicted,
 		Reason: s.attempt("%s%s → %s%s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed)),
 	}
@@ -316,14 +327,17 @@ func (s *situation) failsSooner() bool {
 		return false
 	}
 	before := s.history[len(s.history)-2]
-	sooner := s.last.Steps < before.Steps || (s.last.Steps == before.Steps && s.last.Lasted() <= before.Lasted()) || s.last.Steps == 0
-	seen := slices.ContainsFunc(s.history[:len(s.history)-1], func(a Attempt) bool { return a.Diagnosis.Error == s.diagnosis.Error })
+	sooner := s.last.Steps < before.Steps || (s.last.Steps == before.Steps && s.last.Lasted() <= before.Lasted()) ||
+		s.last.Steps == 0
+	seen := slices.ContainsFunc(s.history[:len(s.history)-1],
+		func(a Attempt) bool { return a.Diagnosis.Error == s.diagnosis.Error })
 	return sooner && !seen
 }
 
 func failedRelaunch(s *situation) Decision {
-	return s.stop(Failed, fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
-		s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
+	return s.stop(Failed,
+		fmt.Sprintf("the relaunch failed earlier than the attempt before, with a new error: the likely reason is the change (%s), not the job",
+			s.history[len(s.history)-2].Plan.Changed(s.without(s.plan, nil))))
 }
 
 // sameAgain reports whether the same plan failed in the same way twice, and got no further the
@@ -350,7 +364,8 @@ func (s *situation) losesTooMuch() bool {
 }
 
 func (s *situation) repeatsTooMuch() bool {
-	return s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 && s.last.Lasted() > s.policy.RestartFromZero.Duration()
+	return s.inventory.Checkpoint == "" && s.policy.RestartFromZero > 0 &&
+		s.last.Lasted() > s.policy.RestartFromZero.Duration()
 }
 
 // bound ends the run because it reached one of its bounds.
@@ -371,7 +386,8 @@ func tooMuchLost(s *situation) Decision {
 // reaction.
 func occupied(s *situation) Decision {
 	n := s.spent(func(d Diagnosis) bool { return d.Cause == cause.GPUOccupied })
-	if slices.Contains(s.policy.Never, string(RemedyWait)) || n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
+	if slices.Contains(s.policy.Never, string(RemedyWait)) || n.counted > s.policy.TransientRetries ||
+		n.unproven > unprovenRefills {
 		return s.stop(Retry, "another process holds the device's memory")
 	}
 	d := samePlan("once the memory is free again")(s)

@@ -86,7 +86,8 @@ func (c *fold) lastError(all []candidate, best candidate) string {
 	}
 	text, at := "", -1
 	for _, o := range own {
-		if o.finding.Raised && o.fact > at && (!passedOn(o.finding) || text == "" && (best.finding == nil || best.finding.Weight != cause.WeightCause)) {
+		if o.finding.Raised && o.fact > at && (!passedOn(o.finding) || text == "" &&
+			(best.finding == nil || best.finding.Weight != cause.WeightCause)) {
 			text, at = o.finding.Text, o.fact
 		}
 	}
@@ -128,7 +129,8 @@ func place(d *Diagnosis, all []candidate, best candidate) (found *cause.SourceLi
 		return nil
 	}
 	for _, o := range all {
-		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error || passedOn(o.finding) && (oom || o.finding.ByLauncher()) {
+		if o.finding == nil || o.rank != best.rank || o.finding.Text != d.Error || passedOn(o.finding) &&
+			(oom || o.finding.ByLauncher()) {
 			continue
 		}
 		if at := o.finding.Place(); at != nil && (at.Own() || !oom) {
@@ -175,7 +177,8 @@ func (c *fold) memory(d *Diagnosis, ev Evidence, best candidate) {
 // OutsidePyTorch is the device's memory that PyTorch does not hold in this process, in bytes; 0 if
 // the message does not show it, or names other processes.
 func (d *Diagnosis) OutsidePyTorch(ev Evidence) int64 {
-	if d.Capacity == nil || d.Free == nil || d.Allocated == nil || d.OtherProcess != nil || d.Process != nil || d.Allowed != nil {
+	if d.Capacity == nil || d.Free == nil || d.Allocated == nil || d.OtherProcess != nil || d.Process != nil ||
+		d.Allowed != nil {
 		return 0
 	}
 	reserved := int64(-1)
@@ -201,7 +204,8 @@ func (d *Diagnosis) OutsidePyTorch(ev Evidence) int64 {
 // message names no limit: it is not full.
 func (d *Diagnosis) refusedWithRoom() bool {
 	const spare = 1 << 30 // bytes; PyTorch rounds a request up by less
-	return d.Cause == cause.CUDAOOM && d.Requested != nil && d.Free != nil && d.Allowed == nil && *d.Free > 2**d.Requested+spare
+	return d.Cause == cause.CUDAOOM && d.Requested != nil && d.Free != nil && d.Allowed == nil &&
+		*d.Free > 2**d.Requested+spare
 }
 
 // late reports whether the rank had made at least lateSteps steps.

@@ -79,7 +79,8 @@ func (s Stop) Notice() string {
 	since := s.For.Duration().Round(time.Second)
 	switch s.Reason {
 	case StopLingering:
-		return fmt.Sprintf("rank %d raised an exception and has not ended for %s: it hangs, and all ranks are stopped", s.Rank, since)
+		return fmt.Sprintf("rank %d raised an exception and has not ended for %s: it hangs, and all ranks are stopped",
+			s.Rank, since)
 	case StopSilent:
 		return fmt.Sprintf("rank %d printed an out-of-memory traceback and then nothing for %s: it hangs, and all ranks are stopped", s.Rank, since)
 	case StopStalled:
@@ -122,7 +123,8 @@ type asking struct{ since, until time.Time }
 
 // NewDetector returns a detector that adds facts to the evidence of a new attempt.
 func NewDetector(e *Evidence) *Detector {
-	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{}, asks: map[int]asking{}}
+	return &Detector{evidence: e, seen: map[int]time.Time{}, exits: map[int]failure{}, raised: map[int]failure{},
+		asks: map[int]asking{}}
 }
 
 // Add adds a fact that arrived now to the evidence, and reports whether it may change the
@@ -454,7 +456,8 @@ func trains(traceback time.Time, sign Sign) bool {
 // suspended, nor when others stopped the ranks. Without a hang timeout, as in saved output,
 // no rank is suspected.
 func Replay(e Evidence) (Stop, bool) {
-	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls, Questions: e.Questions}
+	again := Evidence{Ranks: e.Ranks, Started: e.Started, HangTimeout: e.HangTimeout, Stalls: e.Stalls,
+		Questions: e.Questions}
 	if again.HangTimeout == 0 {
 		again.HangTimeout = unlimited
 	}

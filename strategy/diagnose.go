@@ -117,7 +117,8 @@ func diagnose(ev Evidence) Diagnosis {
 	})
 	best := c.attribute(before(deeper(all), all), all)
 	d := Diagnosis{Cause: best.code, Fatal: true, Phase: cause.NoPhase, Rank: best.rank, Symptoms: symptoms(all, best)}
-	if best.tier == tierWarning && len(c.exits) == 0 && !slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
+	if best.tier == tierWarning && len(c.exits) == 0 &&
+		!slices.ContainsFunc(all, func(a candidate) bool { return a.tier == tierExit }) {
 		d.Fatal = false // a warning, and nothing failed
 		if best.code.OutOfMemory() {
 			d.Cause = cause.None
@@ -132,7 +133,8 @@ func diagnose(ev Evidence) Diagnosis {
 // vagueness is 1 for a message if other messages in the same tier are more exact.
 func (c *fold) vagueness(a candidate) int {
 	f := a.finding
-	if c.vague(a) || f != nil && (a.tier == tierOwn && f.Says(cause.SaysPrinted) || f.Says(cause.SaysResult) || f.Says(cause.SaysOrchestrator) || a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
+	if c.vague(a) || f != nil && (a.tier == tierOwn && f.Says(cause.SaysPrinted) || f.Says(cause.SaysResult) ||
+		f.Says(cause.SaysOrchestrator) || a.tier == tierExit || a.tier == tierSymptom && f.Says(cause.SaysElsewhere)) {
 		return 1
 	}
 	return 0
@@ -191,7 +193,8 @@ func symptoms(all []candidate, best candidate) []cause.Code {
 	found := []cause.Code{}
 	for _, c := range all {
 		symptom := c.tier == tierSymptom || c.tier <= tierOwn && explains(best.code, c.code)
-		if symptom && c.code != best.code && c.code != cause.Unknown && c.code != cause.UserError && !slices.Contains(found, c.code) {
+		if symptom && c.code != best.code && c.code != cause.Unknown && c.code != cause.UserError &&
+			!slices.Contains(found, c.code) {
 			found = append(found, c.code)
 		}
 	}
@@ -252,7 +255,8 @@ func (c *fold) unrecovered(all []candidate) (more []candidate) {
 		}
 		if slices.ContainsFunc(all, func(a candidate) bool {
 			e := a.finding
-			if e == nil || !e.Raised || !e.Top || e.Stream != f.Stream || e.Start != f.Start || a.rank != s.rank || e.Code != cause.UserError && e.Code != cause.Unknown {
+			if e == nil || !e.Raised || !e.Top || e.Stream != f.Stream || e.Start != f.Start || a.rank != s.rank ||
+				e.Code != cause.UserError && e.Code != cause.Unknown {
 				return false
 			}
 			begins := e.Line - len(e.Traceback) + 1
@@ -357,9 +361,11 @@ func confirmWarnings(all []candidate) []candidate {
 				return false
 			}
 			if f.Says(cause.SaysCut) && f.Stream == warning.finding.Stream {
-				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Storage || warning.code == cause.Driver
+				return warning.code == cause.SharedMemory || warning.code == cause.DiskFull || warning.code == cause.Storage ||
+					warning.code == cause.Driver
 			}
-			denied := f.Code == cause.UserError && (warning.code == cause.Driver && f.Says(cause.SaysNoDevice) || warning.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup))
+			denied := f.Code == cause.UserError && (warning.code == cause.Driver && f.Says(cause.SaysNoDevice) ||
+				warning.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup))
 			return denied || warning.finding.Says(cause.SaysMismatch) && f.Code == cause.NCCLError
 		})
 		if confirmed {

@@ -181,7 +181,8 @@ func (c *fold) aborts(s found) bool {
 		if other.finding.Says(cause.SaysWatchdog) && s.finding.Raised && other.fact > s.fact {
 			return true
 		}
-		if other.finding.Says(cause.SaysThrown) && (cause.NamesMemory(other.finding.Text) || below(other.finding, s.finding)) {
+		if other.finding.Says(cause.SaysThrown) && (cause.NamesMemory(other.finding.Text) ||
+			below(other.finding, s.finding)) {
 			return true
 		}
 	}
@@ -203,7 +204,8 @@ func (c *fold) killedIn(rank int, exit *Exit) bool {
 		return true
 	}
 	return slices.ContainsFunc(c.findings, func(s found) bool {
-		return s.rank == rank && s.finding.Code != cause.UserError && !s.finding.Says(cause.SaysOOMKill) && (s.finding.Says(cause.SaysKilled) || s.finding.Says(cause.SaysWorker))
+		return s.rank == rank && s.finding.Code != cause.UserError && !s.finding.Says(cause.SaysOOMKill) &&
+			(s.finding.Says(cause.SaysKilled) || s.finding.Says(cause.SaysWorker))
 	})
 }
 
@@ -211,7 +213,8 @@ func (c *fold) killedIn(rank int, exit *Exit) bool {
 // with 2 for any code.
 func (c *fold) wrapped(rank int) bool {
 	return slices.ContainsFunc(c.findings, func(s found) bool {
-		return s.rank == rank && (s.finding.Says(cause.SaysEnded) || s.finding.Says(cause.SaysElsewhere) && s.finding.Weight == cause.WeightSymptom)
+		return s.rank == rank && (s.finding.Says(cause.SaysEnded) || s.finding.Says(cause.SaysElsewhere) &&
+			s.finding.Weight == cause.WeightSymptom)
 	})
 }
 

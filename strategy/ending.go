@@ -32,7 +32,8 @@ func unkillable(s *situation) Decision {
 	if stuck.Channel != "" {
 		where = " in " + stuck.Channel
 	}
-	return s.stop(Retry, fmt.Sprintf("process %d waits%s and cannot be killed; the node may have to be rebooted", stuck.PID, where))
+	return s.stop(Retry, fmt.Sprintf("process %d waits%s and cannot be killed; the node may have to be rebooted",
+		stuck.PID, where))
 }
 
 func trained(s *situation) Decision {
@@ -85,21 +86,25 @@ func (s *situation) batchChanges() Changes {
 
 // madeNoStep ends a run whose job exited with 0 and trained nothing.
 func madeNoStep(s *situation) Decision {
-	return s.end(Failed, "the job ended with 0, but its optimizer made no step with %s: it has not trained; the loop may never come to its step with that accumulation", s.batchChanges())
+	return s.end(Failed,
+		"the job ended with 0, but its optimizer made no step with %s: it has not trained; the loop may never come to its step with that accumulation", s.batchChanges())
 }
 
 // modelless reports whether the last attempt ended with 0 from the beginning, and no process of it reported a model, as
 // those of an attempt before it did that ran out of memory while it trained.
 func (s *situation) modelless() bool {
 	saw := func(a Attempt) bool {
-		return a.Asked && a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Eval, cause.Rollout, cause.Save}, a.Diagnosis.Phase)
+		return a.Asked && a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Eval, cause.Rollout, cause.Save},
+			a.Diagnosis.Phase)
 	}
 	last := s.last
-	return !s.diagnosis.Fatal && !last.Asked && last.Steps == 0 && last.From == "" && slices.ContainsFunc(s.history[:len(s.history)-1], saw)
+	return !s.diagnosis.Fatal && !last.Asked && last.Steps == 0 && last.From == "" &&
+		slices.ContainsFunc(s.history[:len(s.history)-1], saw)
 }
 
 func hadNoModel(s *situation) Decision {
-	return s.end(Failed, "the job ended with 0, but none of its processes had a model, as one of an earlier attempt had: it has not trained; it may end where the outputs of that attempt are")
+	return s.end(Failed,
+		"the job ended with 0, but none of its processes had a model, as one of an earlier attempt had: it has not trained; it may end where the outputs of that attempt are")
 }
 
 // Unstarted is the reason why the ranks of an attempt could not be started.
@@ -127,7 +132,8 @@ func (u Unstarted) diagnosis() Diagnosis {
 // directory is at fault, the run continues when it is started again.
 func unstarted(s *situation) Decision {
 	u := s.last.Unstarted
-	d := Decision{Outcome: Failed, Code: CodeFailed, Reason: fmt.Sprintf("attempt %d could not be started: %s", s.last.N, u.Reason)}
+	d := Decision{Outcome: Failed, Code: CodeFailed, Reason: fmt.Sprintf("attempt %d could not be started: %s", s.last.N,
+		u.Reason)}
 	switch {
 	case u.RunDir:
 		d.Outcome, d.Code = Retry, CodeRunDir
@@ -238,7 +244,8 @@ func (e *Evidence) endedAfter(n *Notice) string {
 // announces the end of the time. No attempt is started; the decision after the last attempt is
 // kept for the next start of the run.
 func Announced(signal string, next Decision) Decision {
-	d := Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry, Reason: fmt.Sprintf("after the notice %s no attempt is started", signal)}
+	d := Decision{Rule: "announced", Outcome: Retry, Code: CodeRetry,
+		Reason: fmt.Sprintf("after the notice %s no attempt is started", signal)}
 	if next.Reason != "" {
 		d.Reason = fmt.Sprintf("%s, when this run is started again: %s", next.Reason, d.Reason)
 	}
@@ -248,7 +255,8 @@ func Announced(signal string, next Decision) Decision {
 // Postponed is the decision shortly before a deadline: no attempt is started, and the next start
 // of the run continues with the decision that was made.
 func Postponed(next Decision) Decision {
-	return Decision{Rule: "deadline", Outcome: Retry, Code: CodeRetry, Reason: next.Reason + ", when this run is started again: " + next.Late}
+	return Decision{Rule: "deadline", Outcome: Retry, Code: CodeRetry,
+		Reason: next.Reason + ", when this run is started again: " + next.Late}
 }
 
 const (
@@ -299,6 +307,7 @@ func (s *situation) timeToFirstStep() time.Duration {
 func Settled(d Decision, last Attempt, inv Inventory) bool {
 	alone := inv.Device.Others <= inv.Device.Total/100
 	needs := last.Diagnosis.Cause == cause.CUDAOOM && last.Diagnosis.Growth == nil && !last.Diagnosis.Late
-	return d.Outcome == Exhausted && len(d.Skipped) > 0 && needs && alone && inv.Checkpoint == "" && last.StopSignal == 0 && last.CutShort == "" &&
+	return d.Outcome == Exhausted && len(d.Skipped) > 0 && needs && alone && inv.Checkpoint == "" &&
+		last.StopSignal == 0 && last.CutShort == "" &&
 		!slices.ContainsFunc(d.Skipped, Skip.passing)
 }

@@ -49,7 +49,8 @@ type Evidence struct {
 func EvidenceFromLog(findings []cause.Finding, exitCode *int) Evidence {
 	var ev Evidence
 	for i := range findings {
-		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream, Content: (*Finding)(&findings[i])})
+		ev.Facts = append(ev.Facts, Fact{Rank: findings[i].Rank, Source: findings[i].Stream,
+			Content: (*Finding)(&findings[i])})
 	}
 	if exitCode != nil {
 		exit := &Exit{Code: *exitCode}
@@ -150,8 +151,10 @@ func (e *Evidence) folded() *fold {
 		return e.fold
 	}
 	e.fold = &fold{
-		facts: e.Facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{}, ranks: map[int]bool{}, signs: map[int]int{},
-		reported: map[processID]int{}, measured: map[processID]int{}, snapshots: map[int]int{}, stacks: map[int]int{}, known: map[findingID]int{},
+		facts: e.Facts, exits: map[int]int{}, progress: map[int]int{}, growth: map[int]int{}, ranks: map[int]bool{},
+		signs:    map[int]int{},
+		reported: map[processID]int{}, measured: map[processID]int{}, snapshots: map[int]int{}, stacks: map[int]int{},
+		known: map[findingID]int{},
 	}
 	for i := range e.Facts {
 		e.fold.take(i)
@@ -196,7 +199,8 @@ func (c *fold) exitOf(rank int) *Exit {
 
 // processes lists the processes that reported, in the order of ranks.
 func (c *fold) processes() []processID {
-	return slices.SortedStableFunc(maps.Keys(c.reported), func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
+	return slices.SortedStableFunc(maps.Keys(c.reported),
+		func(a, b processID) int { return cmp.Or(a.rank-b.rank, a.pid-b.pid) })
 }
 
 // reports lists the last reports of all processes, in the same order.
@@ -418,7 +422,8 @@ const mostMeasured = 4
 // then those with the highest peaks. Their plans are not set: see Job.Measured.
 func (e *Evidence) Measured() []memory.Measurement {
 	c := e.folded()
-	facts := slices.SortedStableFunc(maps.Values(c.measured), func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
+	facts := slices.SortedStableFunc(maps.Values(c.measured),
+		func(a, b int) int { return compareMeasured(c.facts[a], c.facts[b]) })
 	var all []memory.Measurement
 	for _, i := range facts[:min(len(facts), mostMeasured)] {
 		m := *c.facts[i].Memory()

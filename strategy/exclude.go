@@ -114,12 +114,14 @@ func heldWords(h memory.Held, room int64) string {
 	for _, part := range []struct {
 		name  string
 		bytes int64
-	}{{"parameters", h.Parameters}, {"gradients", h.Gradients}, {"optimizer states", h.Optimizer}, {"PyTorch and data, before the model,", h.Other}} {
+	}{{"parameters", h.Parameters}, {"gradients", h.Gradients}, {"optimizer states", h.Optimizer},
+		{"PyTorch and data, before the model,", h.Other}} {
 		if part.bytes > 0 {
 			parts = append(parts, part.name+" "+size(part.bytes))
 		}
 	}
-	return fmt.Sprintf("held between steps: %s = %s of %s%s usable", strings.Join(parts, " + "), size(h.Sum()), size(room), unit)
+	return fmt.Sprintf("held between steps: %s = %s of %s%s usable", strings.Join(parts, " + "), size(h.Sum()),
+		size(room), unit)
 }
 
 // enough returns how much memory would do for a plan.

@@ -26,7 +26,8 @@ func answerExit(s *situation) Decision {
 	}
 	n := s.spent(func(d Diagnosis) bool { return s.answer(d) == RetryExit })
 	if n.counted > s.policy.TransientRetries || n.unproven > unprovenRefills {
-		return s.stop(Retry, fmt.Sprintf("%s, and recovery.transient_retries = %d are used up", why, s.policy.TransientRetries))
+		return s.stop(Retry, fmt.Sprintf("%s, and recovery.transient_retries = %d are used up", why,
+			s.policy.TransientRetries))
 	}
 	d := samePlan("again: " + why)(s)
 	d.After = Seconds(waits[min(n.counted, len(waits)-1)])

@@ -238,7 +238,8 @@ func NodeName(node int, host string) string {
 func (l Lost) String() string { return NodeName(l.Node, l.Host) + " was lost: " + l.Why }
 
 func (l Lost) finding() *cause.Finding {
-	f := &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1, Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
+	f := &cause.Finding{Code: cause.GPUHardware, Weight: cause.WeightCause, Rank: -1,
+		Remarks: []cause.Remark{cause.SaysNode}, Text: l.String()}
 	switch {
 	case l.Left:
 		f.Code, f.Remarks = cause.Preempted, nil

@@ -23,8 +23,10 @@ type FileSystem struct {
 
 // remoteTypes are the types of file systems that a server, or several, provide.
 var remoteTypes = []string{
-	"nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "gpfs", "glusterfs", "9p", "virtiofs", "wekafs", "panfs", "orangefs", "afs", "pvfs2",
-	"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.mount-s3", "fuse.juicefs", "fuse.glusterfs", "fuse.ceph-fuse", "fuse.cvmfs2",
+	"nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "beegfs", "gpfs", "glusterfs", "9p", "virtiofs", "wekafs", "panfs",
+	"orangefs", "afs", "pvfs2",
+	"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "fuse.mount-s3", "fuse.juicefs", "fuse.glusterfs",
+	"fuse.ceph-fuse", "fuse.cvmfs2",
 }
 
 // Remote reports whether a server provides the file system.

@@ -21,8 +21,8 @@ type GPUTime struct {
 	AtLeast bool `json:"at_least,omitempty"`
 }
 
-// Words is for the end of a sentence: "used 2.4 GPU-h, 31 GPU-s of it for nothing"; empty for a run that lost less than a
-// GPU-second.
+// Words is for the end of a sentence: "used 2.4 GPU-h, 31 GPU-s of it for nothing"; empty for a run that lost less
+// than a GPU-second.
 func (t *GPUTime) Words() string {
 	if t == nil || t.Lost < 1 {
 		return ""
@@ -104,7 +104,8 @@ func (a *GPUAccount) keep(saved time.Time) {
 // Trained returns the figures of a run that trained: nothing of the last attempt is lost.
 func (a *GPUAccount) Trained() GPUTime {
 	const unit = 1000
-	return GPUTime{Total: float64(a.total) / unit, Lost: float64(a.lost) / unit, Rescued: float64(max(a.rescued, 0)) / unit, Rescues: a.rescues, AtLeast: a.atLeast}
+	return GPUTime{Total: float64(a.total) / unit, Lost: float64(a.lost) / unit,
+		Rescued: float64(max(a.rescued, 0)) / unit, Rescues: a.rescues, AtLeast: a.atLeast}
 }
 
 // Resumed returns the figures if the run continues from a checkpoint that was written at this time;

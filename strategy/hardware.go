@@ -175,7 +175,8 @@ func (h Health) Unfit() string {
 func (h Health) Notable(most int) []string {
 	var all []string
 	if h.Uncorrected > 0 {
-		all = append(all, fmt.Sprintf("%s of its memory that ECC could not correct since the driver was loaded", Count(h.Uncorrected, "error")))
+		all = append(all, fmt.Sprintf("%s of its memory that ECC could not correct since the driver was loaded",
+			Count(h.Uncorrected, "error")))
 	}
 	if h.Links < most {
 		all = append(all, fmt.Sprintf("%d NVLinks are up, and %d on another GPU of its model", h.Links, most))

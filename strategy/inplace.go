@@ -134,7 +134,8 @@ type ArmedRemedy struct {
 	Elements int64  `json:"elements"`
 	Longest  int64  `json:"longest"`
 	Parts    int    `json:"parts"`
-	// Blocks are so many of the repeated blocks, from the first on, that were enough to recompute; 0: all, or it is not known.
+	// Blocks are so many of the repeated blocks, from the first on, that were enough to recompute; 0: all, or it is not
+	// known.
 	Blocks int `json:"blocks,omitempty"`
 }
 
@@ -178,7 +179,8 @@ func (r *remedyRow) whole() Value {
 func (r *remedyRow) allowedInPlace(p Policy, j Job, next Plan) bool {
 	knob := r.turns[0]
 	own, known := j.Knobs[knob]
-	return known && own.Absent == "" && r.leavesInPlace(next) && !slices.Contains(p.Never, string(r.remedy)) && !slices.Contains(p.Never, string(knob))
+	return known && own.Absent == "" && r.leavesInPlace(next) && !slices.Contains(p.Never, string(r.remedy)) &&
+		!slices.Contains(p.Never, string(knob))
 }
 
 // ArmedFor lists the remedies in place that calls needed with a plan, in the attempts of this run
@@ -223,7 +225,8 @@ func Arm(to []ArmedRemedy, ranks []InPlace) []ArmedRemedy {
 	return to
 }
 
-// blocksNeeded is the number of blocks that are enough to recompute in all ranks, and whether it is known in each that needs it.
+// blocksNeeded is the number of blocks that are enough to recompute in all ranks, and whether it is known in each
+// that needs it.
 func blocksNeeded(ranks []InPlace) (most int, known bool) {
 	kept := map[int]bool{}
 	for _, r := range ranks {
@@ -310,7 +313,8 @@ func CountInPlace(all []InPlace) (times int, held int64) {
 func (e *Evidence) InPlaceRefused() (rank int, refused *InPlaceRefusal) {
 	c := e.folded()
 	for _, id := range c.processes() {
-		if r := As[*ProcessReport](c.facts[c.reported[id]]).InPlaceRefused; r != nil && (refused == nil || r.Step > refused.Step) {
+		if r := As[*ProcessReport](c.facts[c.reported[id]]).InPlaceRefused; r != nil &&
+			(refused == nil || r.Step > refused.Step) {
 			rank, refused = id.rank, r
 		}
 	}
@@ -373,8 +377,8 @@ func InPlaceWords(all []InPlace) string {
 	return fmt.Sprintf(words, Count(steps, "step"), strings.Join(with, " and "), took.Duration().Seconds())
 }
 
-// KeptInPlace is what remains changed in the processes after steps were done again, with the same training: a plan of these
-// settings, and words for people. Both are empty for nothing.
+// KeptInPlace is what remains changed in the processes after steps were done again, with the same training: a plan of
+// these settings, and words for people. Both are empty for nothing.
 func KeptInPlace(all []InPlace) (kept Plan, words string) {
 	var lines []string
 	armed := Arm(nil, all)
@@ -427,8 +431,8 @@ func (r InPlace) failed() bool {
 	return r.Requested > 0 || r.Phase != "loss" && r.Phase != "optimizer"
 }
 
-// Sentence is for people, as PyTorch writes: "rank 0: out of memory in forward at step 7 (tried to allocate 384 MiB); step
-// repeated with activation checkpointing (0.35 s)".
+// Sentence is for people, as PyTorch writes: "rank 0: out of memory in forward at step 7 (tried to allocate 384 MiB);
+// step repeated with activation checkpointing (0.35 s)".
 func (r InPlace) Sentence() string {
 	tried, took := "", ""
 	if r.Requested > 0 {
@@ -456,7 +460,8 @@ func (r InPlace) Later() string {
 	if from == "" || r.Elements == 0 && r.Longest == 0 {
 		return ""
 	}
-	return fmt.Sprintf("from then on, inputs as large as these (%d elements, longest dimension %d) are %s at once", r.Elements, r.Longest, from)
+	return fmt.Sprintf("from then on, inputs as large as these (%d elements, longest dimension %d) are %s at once",
+		r.Elements, r.Longest, from)
 }
 
 // remedy names the remedy of a repeat, and what later steps of its size are; from is empty if
@@ -477,7 +482,8 @@ func (r InPlace) changes() (with, from string) {
 // Repeats is a sentence about all repeats of one kind.
 func (r InPlace) Repeats() string {
 	with, _ := r.changes()
-	return fmt.Sprintf("rank %d: out of memory in %s %d times, from step %d to %d; steps repeated %s (%.2f s in all)", r.Rank, r.Phase, r.Times, r.Step, r.LastStep, with, r.Seconds.Duration().Seconds())
+	return fmt.Sprintf("rank %d: out of memory in %s %d times, from step %d to %d; steps repeated %s (%.2f s in all)",
+		r.Rank, r.Phase, r.Times, r.Step, r.LastStep, with, r.Seconds.Duration().Seconds())
 }
 
 // insufficient lists the changes that were in force in place when memory ran out for good.
@@ -485,11 +491,15 @@ func (a Attempt) insufficient() (all []Plan) {
 	if a.InPlaceRefused == nil {
 		return nil
 	}
-	inParts := slices.ContainsFunc(a.InPlace, func(r InPlace) bool { return r.Remedy == RemedyLossParts && r.Rank == a.Diagnosis.Rank })
+	inParts := slices.ContainsFunc(a.InPlace, func(r InPlace) bool {
+		return r.Remedy == RemedyLossParts && r.Rank == a.Diagnosis.Rank
+	})
 	for i := range remedyRows {
 		row := &remedyRows[i]
-		on := slices.Contains(a.InPlaceRefused.Remedies, row.remedy) || row.remedy == RemedyLossParts && inParts // it stays on
-		if !on || row.inPlace() == nil || row.remedy == RemedySplit {                                            // the number of parts is not known
+		// it stays on
+		on := slices.Contains(a.InPlaceRefused.Remedies, row.remedy) || row.remedy == RemedyLossParts && inParts
+		// the number of parts is not known
+		if !on || row.inPlace() == nil || row.remedy == RemedySplit {
 			continue
 		}
 		if value := row.whole(); value != "" {
@@ -501,5 +511,7 @@ func (a Attempt) insufficient() (all []Plan) {
 
 // usesInPlace reports whether the process changed a knob's value in place.
 func (r *ProcessReport) usesInPlace(k Knob) bool {
-	return slices.ContainsFunc(r.InPlace, func(one InPlace) bool { return one.Remedy.known() && slices.Contains(one.Remedy.row().turns, k) })
+	return slices.ContainsFunc(r.InPlace, func(one InPlace) bool {
+		return one.Remedy.known() && slices.Contains(one.Remedy.row().turns, k)
+	})
 }

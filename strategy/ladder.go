@@ -164,7 +164,8 @@ func (s *situation) idle(row *remedyRow) string {
 	if s.onCPU && !row.host && !row.onCPU {
 		return "the job trains on the CPU"
 	}
-	if row.remedy == RemedySequence && s.diagnosis.Phase == cause.Load && s.serves() || row.remedy == RemedyMicroBatch && s.diagnosis.Phase == cause.Rollout && s.serves() {
+	if row.remedy == RemedySequence && s.diagnosis.Phase == cause.Load && s.serves() || row.remedy == RemedyMicroBatch &&
+		s.diagnosis.Phase == cause.Rollout && s.serves() {
 		return ""
 	}
 	return row.idle[s.diagnosis.Phase]
@@ -365,7 +366,10 @@ func (s *situation) fitting(changes []Plan, free Plan) (left []Plan, reason stri
 		return left, ""
 	}
 	if squared := r.least(smallest) * float64(smallest) / float64(r.batch); squared <= float64(r.room) {
-		return slices.DeleteFunc(slices.Clone(changes), func(c Plan) bool { n, _ := c.Number(r.knob); return n != smallest }), ""
+		return slices.DeleteFunc(slices.Clone(changes), func(c Plan) bool {
+			n, _ := c.Number(r.knob)
+			return n != smallest
+		}), ""
 	}
 	return nil, fmt.Sprintf("one request of %s was made with %s %d, and even with %d it would be more than %s",
 		GiB(r.bytes), r.knob.Short(), r.batch, smallest, GiB(r.room))

@@ -91,8 +91,8 @@ func (j Job) Reported(history []Attempt) Plan {
 	return reported
 }
 
-// Unconfirmed lists the changes of the batch by likely settings that the processes' reports do not confirm: with another
-// value, or without one.
+// Unconfirmed lists the changes of the batch by likely settings that the processes' reports do not confirm: with
+// another value, or without one.
 func (j Job) Unconfirmed(plan, observed Plan) Changes {
 	var found Changes
 	for _, k := range []Knob{MicroBatchSize, GradientAccumulationSteps} {
@@ -166,7 +166,8 @@ func (j Job) confirmed(k Knob, history []Attempt) (of Likely, times int, why str
 // value is the setting's value in the job as it is written, by the first report of a process, else by the command.
 func (l Likely) value(history []Attempt) Value {
 	for _, a := range history {
-		changed := slices.ContainsFunc(slices.Collect(maps.Values(a.Arguments)), func(by Argument) bool { return by.Name == l.Name })
+		changed := slices.ContainsFunc(slices.Collect(maps.Values(a.Arguments)),
+			func(by Argument) bool { return by.Name == l.Name })
 		if v := a.Parsed[l.Key]; v != "" && !changed {
 			return v
 		}
@@ -209,5 +210,6 @@ func (s *situation) accepts(k Knob, v Value) bool {
 	}
 	of, times, why := s.job.confirmed(k, s.all)
 	n, whole := v.Number()
-	return why == "" && (of.Choices == nil || slices.Contains(of.Choices, string(v)) || whole && slices.Contains(of.Choices, fmt.Sprint(n*cmp.Or(times, 1))))
+	return why == "" && (of.Choices == nil || slices.Contains(of.Choices, string(v)) || whole &&
+		slices.Contains(of.Choices, fmt.Sprint(n*cmp.Or(times, 1))))
 }

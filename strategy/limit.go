@@ -16,13 +16,15 @@ type Limit struct {
 
 // Limits are all keys of a policy of which one value is stricter than another.
 var Limits = []Limit{
-	{"recovery.max_attempts", always("a smaller number"), func(p *Policy, by Policy) { p.MaxAttempts = min(p.MaxAttempts, by.MaxAttempts) }},
+	{"recovery.max_attempts", always("a smaller number"),
+		func(p *Policy, by Policy) { p.MaxAttempts = min(p.MaxAttempts, by.MaxAttempts) }},
 	{"recovery.numerics", numericsUpTo, func(p *Policy, by Policy) {
 		if at := slices.Index(numericsInOrder, by.Numerics); at >= 0 && at < slices.Index(numericsInOrder, p.Numerics) {
 			p.Numerics = by.Numerics
 		}
 	}},
-	{"recovery.restart_from_zero", always("a shorter time"), func(p *Policy, by Policy) { p.RestartFromZero = min(p.RestartFromZero, by.RestartFromZero) }},
+	{"recovery.restart_from_zero", always("a shorter time"),
+		func(p *Policy, by Policy) { p.RestartFromZero = min(p.RestartFromZero, by.RestartFromZero) }},
 	{"recovery.never", always("more names"), func(p *Policy, by Policy) {
 		for _, name := range by.Never {
 			if !slices.Contains(p.Never, name) {
@@ -32,7 +34,10 @@ var Limits = []Limit{
 	}},
 	{"recovery.in_place", always("false"), func(p *Policy, by Policy) { p.InPlace = p.InPlace && by.InPlace }},
 	{"recovery.tune", always("false"), func(p *Policy, by Policy) { p.Tune = p.Tune && by.Tune }},
-	{"recovery.questions", always("a shorter time"), func(p *Policy, by Policy) { p.Questions = min(p.Questions, by.Questions) }},
+	{"recovery.questions", always("a shorter time"), func(p *Policy,
+		by Policy) {
+		p.Questions = min(p.Questions, by.Questions)
+	}},
 }
 
 func always(words string) func(Policy) string { return func(Policy) string { return words } }

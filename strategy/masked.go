@@ -51,7 +51,8 @@ func (c *fold) programs(rank int) []*program {
 		case len(p.Members) == 0:
 			reports = append(reports, p)
 		default:
-			all = append(all, &program{ProcessEnd: *p, known: p.Exit != nil || p.Left, failed: p.Exit != nil && failed(p.Exit) || p.Left})
+			all = append(all, &program{ProcessEnd: *p, known: p.Exit != nil || p.Left, failed: p.Exit != nil &&
+				failed(p.Exit) || p.Left})
 			for _, pid := range p.Members {
 				of[pid] = all[len(all)-1]
 			}
@@ -160,7 +161,8 @@ func (c *fold) textSaysFailed(rank int) bool {
 	all := c.programs(rank)
 	return slices.ContainsFunc(c.findings, func(s found) bool {
 		f := s.finding
-		if s.rank != rank || ownWord(c.facts[s.fact].Source) || f.Weight.Over() || (!f.Top || f.Quoted) && !f.Says(cause.SaysNotRun) {
+		if s.rank != rank || ownWord(c.facts[s.fact].Source) || f.Weight.Over() || (!f.Top || f.Quoted) &&
+			!f.Says(cause.SaysNotRun) {
 			return false
 		}
 		at := c.facts[s.fact].Time
@@ -197,5 +199,6 @@ func (c *fold) maskedText() bool {
 // aside reports whether a finding is the report of a process whose end was not the end of the
 // job.
 func (c *fold) aside(s found) bool {
-	return s.finding.Beside && !slices.ContainsFunc(c.failures(s.rank), func(p *program) bool { return slices.Contains(p.streams, s.finding.Stream) })
+	return s.finding.Beside && !slices.ContainsFunc(c.failures(s.rank),
+		func(p *program) bool { return slices.Contains(p.streams, s.finding.Stream) })
 }

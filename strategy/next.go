@@ -136,7 +136,8 @@ func (e Ending) repaired() []NextStep {
 		steps = append(e.withoutRemedy(), inspect)
 	}
 	if c := e.Inventory.Checkpoint; c != "" {
-		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: e.last().Plan, Reason: "starts from " + c + ", when that is fixed"})
+		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: e.last().Plan,
+			Reason: "starts from " + c + ", when that is fixed"})
 	}
 	return append(steps, again)
 }
@@ -157,7 +158,8 @@ func (e Ending) withoutRemedy() []NextStep {
 }
 
 func (e Ending) inspect() NextStep {
-	return NextStep{Kind: NextInspect, Reason: e.Advice, Module: cause.LacksModule(e.last().Diagnosis.Error), preference: preferReading}
+	return NextStep{Kind: NextInspect, Reason: e.Advice, Module: cause.LacksModule(e.last().Diagnosis.Error),
+		preference: preferReading}
 }
 
 // lessMemory are the steps after memory ran out and no plan was left.
@@ -165,12 +167,14 @@ func (e Ending) lessMemory() []NextStep {
 	a := e.last()
 	if lost := e.Decision.Ineffective; len(lost) > 0 {
 		inspect := e.inspect()
-		inspect.Reason = fmt.Sprintf("the job overrides %s itself: look for it in the script and its configuration", lost.Names())
+		inspect.Reason = fmt.Sprintf("the job overrides %s itself: look for it in the script and its configuration",
+			lost.Names())
 		return []NextStep{inspect}
 	}
 	var steps []NextStep
 	if c := e.Inventory.Checkpoint; c != "" && (a.Diagnosis.Late || a.Diagnosis.Growth != nil) {
-		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: a.Plan, Reason: "starts from " + c + ": memory ran out only late"})
+		steps = append(steps, NextStep{Kind: NextResume, Checkpoint: c, Plan: a.Plan,
+			Reason: "starts from " + c + ": memory ran out only late"})
 	}
 	if a.Diagnosis.Growth != nil {
 		return append(steps, e.inspect())
@@ -229,7 +233,8 @@ func (e Ending) anotherBatch(change func(*Policy, *Job)) (d Decision, changed Ch
 			}
 		}
 	})
-	if changed = fromWritten(d); fits && len(changed) == len(maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps)) {
+	if changed = fromWritten(d); fits &&
+		len(changed) == len(maps.Clone(changed).only(MicroBatchSize, GradientAccumulationSteps)) {
 		return d, changed, words, fits
 	}
 	d, words, fits = e.whatIf(change)
@@ -317,7 +322,8 @@ func (e Ending) drafted() []NextStep {
 		if e.Decision.UnpredictedCode == UnpredictedNothing {
 			return nil
 		}
-		return []NextStep{{Kind: NextInspect, Init: true, preference: preferOther, Reason: "shows which settings of the job gpurun knows, and which it lacks"}}
+		return []NextStep{{Kind: NextInspect, Init: true, preference: preferOther,
+			Reason: "shows which settings of the job gpurun knows, and which it lacks"}}
 	}
 	return nil
 }
@@ -366,7 +372,8 @@ func (e Ending) smallerGlobal() []NextStep {
 	}
 	return []NextStep{{
 		Kind: NextRun, Plan: e.Job.Written.With(Plan{MicroBatchSize: pair[1]}), Expected: d.Expected, preference: preferOther,
-		Reason: fmt.Sprintf("trains with another global batch, and other results: micro batch %s→%s without accumulation%s", pair[0], pair[1], words),
+		Reason: fmt.Sprintf("trains with another global batch, and other results: micro batch %s→%s without accumulation%s",
+			pair[0], pair[1], words),
 	}}
 }
 
@@ -400,7 +407,8 @@ func (e Ending) moreMemory() []NextStep {
 		steps = append(steps, raise)
 	}
 	if short.words != "" {
-		steps = append(steps, NextStep{Kind: NextHardware, Reason: short.words + short.enough, Expected: short.expected, preference: preferHardware})
+		steps = append(steps, NextStep{Kind: NextHardware, Reason: short.words + short.enough, Expected: short.expected,
+			preference: preferHardware})
 	}
 	return steps
 }
@@ -408,7 +416,8 @@ func (e Ending) moreMemory() []NextStep {
 // enoughMemory is a ceiling for a need, as flags take it, and the reason for it; both have one rounded size.
 func enoughMemory(need, ceiling int64) (value, reason string) {
 	need = (need + 1<<20 - 1) >> 20 << 20
-	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, which is predicted to be enough", GiB(need), GiB(ceiling))
+	return mebibytes(need), fmt.Sprintf("gives each rank %s in place of %s, which is predicted to be enough", GiB(need),
+		GiB(ceiling))
 }
 
 // mebibytes is a size as flags take it, rounded up.

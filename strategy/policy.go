@@ -39,7 +39,8 @@ type Policy struct {
 // An ExitAnswer is what an exit code of the job asks for.
 type ExitAnswer string
 
-// Requeue ends the run with 75, NoRetry with 1; RetryExit runs the same plan again, under the budget for transient failures.
+// Requeue ends the run with 75, NoRetry with 1; RetryExit runs the same plan again, under the budget for transient
+// failures.
 const (
 	Requeue   ExitAnswer = "requeue"
 	NoRetry   ExitAnswer = "no-retry"
@@ -132,7 +133,8 @@ type Inventory struct {
 	HostTotal     int64               `json:"host_total_bytes,omitempty"`
 	Device        memory.DeviceMemory `json:"device,omitzero"`           // of each rank
 	NVMeFree      int64               `json:"nvme_free_bytes,omitempty"` // below Policy.NVMePath
-	Missing       map[Remedy]string   `json:"missing,omitempty"`         // parts that remedies need and that are not installed
+	// parts that remedies need and that are not installed
+	Missing map[Remedy]string `json:"missing,omitempty"`
 	// Checkpoint is the newest complete one that this run wrote, and CheckpointWritten its time;
 	// zero: not known. NoCheckpoint is the reason why none was found though one was expected.
 	Checkpoint        string    `json:"checkpoint,omitempty"`

@@ -150,7 +150,8 @@ func (s *situation) weigh() (*weighing, string) {
 	w.candidates = make([]memory.PlanCandidate, len(w.plans))
 	classes, caught, margin := s.job.classifier(s.all), s.catching(), s.margin()
 	for i, p := range w.plans {
-		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes), Order: order(p, origin)}
+		w.candidates[i] = memory.PlanCandidate{Plan: w.memory(p), Group: s.group(p, origin, &classes),
+			Order: order(p, origin)}
 		if caught(p) {
 			w.candidates[i].Margin = margin
 		}
@@ -175,8 +176,9 @@ const (
 // unpredictedWords are the words for codes; UnpredictedUnknown has others each time.
 var unpredictedWords = map[UnpredictedCode]string{
 	UnpredictedHost: "the host ran out of memory, not the device", UnpredictedLeak: "memory leaked",
-	UnpredictedLate: "memory ran out late", UnpredictedPhase: "memory ran out in %s", UnpredictedFragmented: "the memory was fragmented",
-	UnpredictedNothing: nothingFits,
+	UnpredictedLate: "memory ran out late", UnpredictedPhase: "memory ran out in %s",
+	UnpredictedFragmented: "the memory was fragmented",
+	UnpredictedNothing:    nothingFits,
 }
 
 const nothingFits = "no plan is predicted to fit"
@@ -229,7 +231,8 @@ func (s *situation) predict() Decision {
 func (s *situation) outvoted(choice memory.Choice) (plans []Outvoted) {
 	for _, o := range choice.Rejected {
 		other := s.weighing.plans[o.Index]
-		plans = append(plans, Outvoted{Plan: s.without(other, s.plan.Changed(other).values()), Reason: o.Reason, Expected: o.Prediction})
+		plans = append(plans, Outvoted{Plan: s.without(other, s.plan.Changed(other).values()), Reason: o.Reason,
+			Expected: o.Prediction})
 	}
 	return plans
 }
@@ -253,7 +256,8 @@ func (s *situation) defragmented() bool {
 // that runs out of memory. They would not if such an attempt has failed in this run.
 func (s *situation) catching() func(Plan) bool {
 	var remedies []Remedy
-	if orders := AllowInPlace(s.policy, s.job, nil, nil, s.inventory.Accelerator); orders != nil && !slices.ContainsFunc(s.history, Attempt.uncaught) {
+	if orders := AllowInPlace(s.policy, s.job, nil, nil, s.inventory.Accelerator); orders != nil &&
+		!slices.ContainsFunc(s.history, Attempt.uncaught) {
 		remedies = slices.DeleteFunc(orders.Remedies, func(r Remedy) bool { return s.inside[r.row().turns[0]] != "" })
 	}
 	return func(p Plan) bool {
@@ -298,7 +302,8 @@ func needed(a Attempt) int64 {
 // uncaught reports whether an attempt ran out of memory in a phase in which a step can be done
 // again.
 func (a Attempt) uncaught() bool {
-	return a.Diagnosis.OutOfMemory() && !slices.Contains([]cause.Phase{cause.Load, cause.Optimizer, cause.Eval, cause.Rollout, cause.Save}, a.Diagnosis.Phase)
+	return a.Diagnosis.OutOfMemory() &&
+		!slices.Contains([]cause.Phase{cause.Load, cause.Optimizer, cause.Eval, cause.Rollout, cause.Save}, a.Diagnosis.Phase)
 }
 
 // chosen is the decision for a choice.
@@ -314,13 +319,16 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 		remedies = needs(s.origin(), next)
 	}
 	d := Decision{
-		Relaunch: true, Remedies: remedies, Next: s.without(next, changed.values()), Changed: s.learned.With(s.last.Plan).Changed(next),
-		Resume: s.inventory.Checkpoint, Expected: &choice.Prediction, ByMean: choice.ByMean,
+		Relaunch: true, Remedies: remedies, Next: s.without(next, changed.values()),
+		Changed: s.learned.With(s.last.Plan).Changed(next),
+		Resume:  s.inventory.Checkpoint, Expected: &choice.Prediction, ByMean: choice.ByMean,
 	}
 	if d.Remedy = RemedyAllocator; len(remedies) > 0 {
 		d.Remedy = remedies[len(remedies)-1]
 	}
-	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool { return k.Remedy == d.Remedy || slices.Contains(remedies, k.Remedy) })
+	d.Skipped = slices.DeleteFunc(w.skips, func(k Skip) bool {
+		return k.Remedy == d.Remedy || slices.Contains(remedies, k.Remedy)
+	})
 	d.Riders = slices.DeleteFunc(slices.Clone(remedies), func(r Remedy) bool { return !r.row().free || r == d.Remedy })
 	d.Outvoted = s.outvoted(choice)
 	room := w.fit.Capacity(w.candidates[choice.Index].Plan)
@@ -331,7 +339,8 @@ func (s *situation) chosen(choice memory.Choice) Decision {
 	d.Reason = s.attempt("%s%s → %s%s; %s", s.diagnosis.Sentence(), s.lost(), changed, s.kept(changed), predicted)
 	if d.ByMean {
 		d.Margin = w.candidates[choice.Index].Margin
-		d.Reason += fmt.Sprintf(", by its expected peak and %.0f %%: a step that needs more would be done again in place", 100*d.Margin)
+		d.Reason += fmt.Sprintf(", by its expected peak and %.0f %%: a step that needs more would be done again in place",
+			100*d.Margin)
 	}
 	if len(d.Outvoted) > 0 {
 		second := d.Outvoted[0]
@@ -394,7 +403,8 @@ func Candidates(p Policy, j Job, plan Plan, inv Inventory) []Candidate {
 			continue
 		}
 		class, _ := classes.class(shown)
-		one := Candidate{shown, class, [2]int64{expected.Mean, expected.Bound}, expected.Seconds, expected.Timed, true, "fits", c}
+		one := Candidate{shown, class, [2]int64{expected.Mean, expected.Bound}, expected.Seconds, expected.Timed, true,
+			"fits", c}
 		switch {
 		case expected.Bound > w.fit.Room(c.Plan):
 			one.Fits, one.Reason = false, "does not fit in "+GiB(w.fit.Capacity(c.Plan))
@@ -414,7 +424,8 @@ func compareCandidates(a, b Candidate) int {
 	if a.Fits != b.Fits {
 		return map[bool]int{true: -1, false: 1}[a.Fits]
 	}
-	return cmp.Or(cmp.Compare(a.rated.Group, b.rated.Group), cmp.Compare(a.Seconds, b.Seconds), cmp.Compare(a.rated.Order, b.rated.Order))
+	return cmp.Or(cmp.Compare(a.rated.Group, b.rated.Group), cmp.Compare(a.Seconds, b.Seconds),
+		cmp.Compare(a.rated.Order, b.rated.Order))
 }
 
 // span formats a prediction for a sentence: "36.1–37.8 of 40.0 GiB".

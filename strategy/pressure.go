@@ -56,14 +56,16 @@ func RetriesWords(n int64) string {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("the allocator freed its cache and retried %s: memory was short, which slows training", Count(n, "time"))
+	return fmt.Sprintf("the allocator freed its cache and retried %s: memory was short, which slows training",
+		Count(n, "time"))
 }
 
 // Sentence is for people; ends are the changes that would end it, if any.
 func (r RankPressure) Sentence(ends string) string {
 	words := fmt.Sprintf("rank %d: the allocator had to free and retry %s in %s up to step %d; this slows training",
 		r.Rank, Count(int(r.Retries), "time"), Count(r.Steps, "step"), r.Step)
-	seconds := fmt.Sprintf("a step takes %.2f s with activation checkpointing, and took %.2f s", r.After.Duration().Seconds(), r.Before.Duration().Seconds())
+	seconds := fmt.Sprintf("a step takes %.2f s with activation checkpointing, and took %.2f s",
+		r.After.Duration().Seconds(), r.Before.Duration().Seconds())
 	switch {
 	case r.Kept:
 		return words + "; " + seconds + ": they stay on for inputs of this size"

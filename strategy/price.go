@@ -67,7 +67,8 @@ func (c *pricing) price(a, b Attempt) *Price {
 	changed := c.job.effective(a.Plan, a.Observed).Changed(c.job.effective(b.Plan, b.Observed))
 	_, allocator := changed[Allocator]
 	switch {
-	case len(changed) == 0, len(changed) == 1 && allocator: // the allocator wastes less memory, but the job needs as much as before
+	// the allocator wastes less memory, but the job needs as much as before
+	case len(changed) == 0, len(changed) == 1 && allocator:
 		return nil
 	case a.Diagnosis.Cause == cause.HostOOM && a.Diagnosis.Device != "cpu": // another memory ran out
 		return nil

@@ -126,10 +126,12 @@ func setRemedies(rows []remedyRow) {
 // deviceRows lists the remedies for device memory, in their order.
 func deviceRows() []remedyRow {
 	return []remedyRow{
-		{remedy: RemedyAllocator, turns: []Knob{Allocator}, training: Exact, free: true, changes: stepRemedy(Allocator), idle: actsWithoutPool},
+		{remedy: RemedyAllocator, turns: []Knob{Allocator}, training: Exact, free: true, changes: stepRemedy(Allocator),
+			idle: actsWithoutPool},
 		{remedy: RemedyWait, training: Exact, changes: wait, takes: neverTaken},
 		{
-			remedy: RemedyAttention, turns: []Knob{Attention}, training: Exact, free: true, changes: attention, idle: actsOnCalls,
+			remedy: RemedyAttention, turns: []Knob{Attention}, training: Exact, free: true, changes: attention,
+			idle: actsOnCalls,
 			inside: &Inside{
 				Values:  []Value{"eager", "sdpa"},
 				Refusal: `(?i)^--?(?:(?:no|disable)[-_](?:sdpa|flash(?:[-_](?:attn|attention))?)|attn[-_]implementation[= ]eager)$`,
@@ -169,17 +171,20 @@ func deviceRows() []remedyRow {
 			},
 		},
 		{
-			remedy: RemedyMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true, training: Average, onCPU: true,
+			remedy: RemedyMicroBatch, turns: []Knob{MicroBatchSize, GradientAccumulationSteps, EvalBatchSize}, anyKnob: true,
+			training: Average, onCPU: true,
 			changes: smallerBatch, plans: (*situation).divided, takes: lowers(MicroBatchSize, EvalBatchSize), idle: actsOnCalls,
 		},
 		{
-			remedy: RemedyRollout, turns: []Knob{RolloutMemory, RolloutBatchSize, RolloutSleep}, anyKnob: true, training: Average, changes: lessGeneration,
+			remedy: RemedyRollout, turns: []Knob{RolloutMemory, RolloutBatchSize, RolloutSleep}, anyKnob: true,
+			training: Average, changes: lessGeneration,
 			takes: lowers(RolloutMemory, RolloutBatchSize, RolloutSleep), idle: actsOnGeneration,
 		},
 		// Not on a CPU, which may take several times as long in 16 bits.
 		{
-			remedy: RemedyPrecision, turns: []Knob{Precision}, training: Changed, numerics: MixedPrecision, barred: "precision", changes: lowerPrecision,
-			idle: actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout]),
+			remedy: RemedyPrecision, turns: []Knob{Precision}, training: Changed, numerics: MixedPrecision, barred: "precision",
+			changes: lowerPrecision,
+			idle:    actsOnTraining.with(cause.Rollout, actsOnCalls[cause.Rollout]),
 			inside: &Inside{
 				Values: []Value{"fp32", "bf16"},
 				Refusal: `(?i)^--?(?:(?:no|disable)[-_](?:amp|mixed[-_]precision|autocast|fp16|bf16)|fp32|float32|full[-_]precision|` +
@@ -187,7 +192,8 @@ func deviceRows() []remedyRow {
 				InCode: `to have it without gpurun, run the forward pass in: with torch.autocast("cuda", torch.bfloat16)`,
 			},
 		},
-		{remedy: RemedyShard, turns: []Knob{Sharding}, training: Exact, changes: shard, takes: takesShard, idle: actsOnTraining},
+		{remedy: RemedyShard, turns: []Knob{Sharding}, training: Exact, changes: shard, takes: takesShard,
+			idle: actsOnTraining},
 		{
 			remedy: RemedyOffloadActivations, turns: []Knob{OffloadActivations}, training: Exact,
 			changes: stepRemedy(OffloadActivations), group: groupHost, idle: actsOnActivations,
@@ -199,7 +205,8 @@ func deviceRows() []remedyRow {
 		},
 		{
 			remedy: RemedyOffloadOptimizer, turns: []Knob{OffloadOptimizer, Sharding}, training: Exact,
-			changes: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost, idle: actsOnTraining,
+			changes: offload(OffloadOptimizer, "zero2", "zero3"), takes: takesOffloadOptimizer, group: groupHost,
+			idle: actsOnTraining,
 			inside: &Inside{
 				Values:  []Value{"none", "cpu"},
 				Caveat:  "needs an optimizer of PyTorch that treats each parameter by itself",
@@ -294,7 +301,8 @@ func goes(k Knob, v Value, from, to Plan) bool { return to[k] == v && saves(k, f
 // follows from what is offloaded, and to where.
 
 func takesShard(from, to Plan) bool {
-	return lowers(Sharding)(from, to) && !takesNVMe(from, to) && !goes(OffloadOptimizer, "cpu", from, to) && !goes(OffloadParam, "cpu", from, to)
+	return lowers(Sharding)(from, to) && !takesNVMe(from, to) && !goes(OffloadOptimizer, "cpu", from, to) &&
+		!goes(OffloadParam, "cpu", from, to)
 }
 
 func takesOffloadOptimizer(from, to Plan) bool {
@@ -308,7 +316,8 @@ func takesNVMe(from, to Plan) bool {
 }
 
 func takesUndoOffload(from, to Plan) bool {
-	return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam}, func(k Knob) bool { return from[k] != to[k] && to[k] == "none" })
+	return slices.ContainsFunc([]Knob{OffloadOptimizer, OffloadParam},
+		func(k Knob) bool { return from[k] != to[k] && to[k] == "none" })
 }
 
 func (r Remedy) known() bool {

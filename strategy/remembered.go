@@ -46,11 +46,13 @@ func Admit(p Policy, j Job, inv Inventory, past Past) string {
 			return fmt.Sprintf("the job cannot change the %s: %s", k.Short(), r.Absent)
 		} else if !known || !r.Allows(pair[1]) {
 			return fmt.Sprintf("the job cannot set the %s to %s", k.Short(), pair[1])
-		} else if by := past.By[k]; len(r.Likely) > 0 && r.By != ByHook && (by.Times < 0 || !slices.ContainsFunc(r.Likely, func(l Likely) bool { return l.Name == by.Name })) {
+		} else if by := past.By[k]; len(r.Likely) > 0 && r.By != ByHook &&
+			(by.Times < 0 || !slices.ContainsFunc(r.Likely, func(l Likely) bool { return l.Name == by.Name })) {
 			return fmt.Sprintf("the job has no argument that changed the %s", k.Short())
 		}
 	}
-	return cmp.Or(keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed), past.crowded(j, inv))
+	return cmp.Or(keepsBatch(j, plan), forbidden(p, j, inv, changed, past.Needed), lacking(p, inv, changed),
+		past.crowded(j, inv))
 }
 
 // keepsBatch returns how a plan's global batch differs from that of the job as written; empty if
@@ -147,7 +149,8 @@ func (s *situation) rememberedFailed() bool {
 	if s.job.Recalled == nil || len(s.history) != 1 || !maps.Equal(s.last.Plan, s.job.Recalled.Plan) {
 		return false
 	}
-	other := s.diagnosis.Fatal && !s.recoverable() && !s.cause(cause.PortInUse, cause.GPUHardware, cause.Driver, cause.Preempted, cause.DiskFull)
+	other := s.diagnosis.Fatal && !s.recoverable() &&
+		!s.cause(cause.PortInUse, cause.GPUHardware, cause.Driver, cause.Preempted, cause.DiskFull)
 	if !other && !s.batchNotTaken() {
 		return false
 	}
@@ -227,7 +230,8 @@ func (r Recalled) In(place *time.Location) string {
 		switch {
 		case k == GradientAccumulationSteps && batch: // it follows from the batch
 			return ""
-		case k.Whole() || k == LossParts || k == RolloutMemory || k == RolloutSleep || k == Optimizer || k == Allocator || k == PinMemory:
+		case k.Whole() || k == LossParts || k == RolloutMemory || k == RolloutSleep || k == Optimizer || k == Allocator ||
+			k == PinMemory:
 			return fmt.Sprintf("%s %s", k.Short(), v)
 		case k == OffloadOptimizer || k == OffloadParam || k == OffloadActivations:
 			return fmt.Sprintf("%s to %s", k.Short(), v)
@@ -242,7 +246,8 @@ func (r Recalled) In(place *time.Location) string {
 	if r.Peak > 0 && r.Room > 0 {
 		words = append(words, "peak "+portion(r.Peak, r.Room))
 	}
-	return fmt.Sprintf("starting with the plan that fitted on %s (%s)", r.At.In(place).Format(day), strings.Join(words, ", "))
+	return fmt.Sprintf("starting with the plan that fitted on %s (%s)", r.At.In(place).Format(day),
+		strings.Join(words, ", "))
 }
 
 // portion formats a part of a number of bytes: "71 of 80 GiB".

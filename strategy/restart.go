@@ -65,8 +65,10 @@ func Again(p Policy, j Job, history []Attempt, next Pending, found Checkpoints) 
 	}
 	if p.RestartFromZero > 0 && work > p.RestartFromZero.Duration() {
 		return Restart{
-			Refused: fmt.Sprintf("attempt %d would start from the beginning and repeat %s of work: %s", next.N, work.Round(time.Second), lost),
-			Hint:    fmt.Sprintf("put the checkpoint back, or start a new run with recovery.restart_from_zero above %s", p.RestartFromZero),
+			Refused: fmt.Sprintf("attempt %d would start from the beginning and repeat %s of work: %s", next.N,
+				work.Round(time.Second), lost),
+			Hint: fmt.Sprintf("put the checkpoint back, or start a new run with recovery.restart_from_zero above %s",
+				p.RestartFromZero),
 		}
 	}
 	return Restart{Notice: fmt.Sprintf("%s: attempt %d starts from the beginning", lost, next.N)}
@@ -92,7 +94,8 @@ func wroteIt(history []Attempt, next Pending, found Checkpoints) Plan {
 func (j Job) unreadable(checkpoint string, from, to Plan) string {
 	for _, k := range Knobs {
 		if v, known := to[k]; known && !j.Knobs[k].Outlives(from[k], v) {
-			return fmt.Sprintf("the checkpoint %s does not survive %s %s→%s: %s", checkpoint, k.Short(), from[k], v, j.Knobs[k].Checkpoint.Reason)
+			return fmt.Sprintf("the checkpoint %s does not survive %s %s→%s: %s", checkpoint, k.Short(), from[k], v,
+				j.Knobs[k].Checkpoint.Reason)
 		}
 	}
 	return ""

@@ -57,7 +57,8 @@ func lower(share float64) float64 { return math.Round((share-shareStep)*100) / 1
 // actsOnGeneration: a remedy for generation helps in no other phase.
 var actsOnGeneration = func() idleIn {
 	idle := idleIn{}
-	for _, phase := range []cause.Phase{cause.NoPhase, cause.Load, cause.Forward, cause.Backward, cause.Optimizer, cause.Eval, cause.Save, cause.Collective} {
+	for _, phase := range []cause.Phase{cause.NoPhase, cause.Load, cause.Forward, cause.Backward, cause.Optimizer,
+		cause.Eval, cause.Save, cause.Collective} {
 		idle[phase] = "memory did not run out in generation"
 	}
 	return idle

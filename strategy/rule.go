@@ -66,12 +66,14 @@ func (c *fold) rule(best candidate) Rule {
 	case c.crashed(best):
 		return RuleCrash
 	}
-	return map[tier]Rule{tierCause: RuleMessage, tierOwn: RuleError, tierSymptom: RuleSymptom, tierWarning: RuleWarning, tierExit: RuleExit}[best.tier]
+	return map[tier]Rule{tierCause: RuleMessage, tierOwn: RuleError, tierSymptom: RuleSymptom, tierWarning: RuleWarning,
+		tierExit: RuleExit}[best.tier]
 }
 
 // crashed reports whether a candidate is a crash for want of memory; see starved.
 func (c *fold) crashed(a candidate) bool {
-	return a.code == cause.HostOOM && (c.facts[a.fact].Exit() != nil || a.finding != nil && a.finding.Code == cause.Segfault)
+	return a.code == cause.HostOOM && (c.facts[a.fact].Exit() != nil || a.finding != nil &&
+		a.finding.Code == cause.Segfault)
 }
 
 // Rule is the rule that chose the cause.
@@ -104,7 +106,8 @@ func overrules(all []candidate, best candidate) (rules []Rule) {
 		case f == nil || a.fact == best.fact:
 		case a.tier == tierConsequence && !slices.Contains(rules, RuleConsequence):
 			rules = append(rules, RuleConsequence)
-		case (f.Says(cause.SaysOrchestrator) || best.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup)) && !slices.Contains(rules, RuleRoot):
+		case (f.Says(cause.SaysOrchestrator) || best.code.LeavesNoGroup() && f.Says(cause.SaysNoGroup)) &&
+			!slices.Contains(rules, RuleRoot):
 			rules = append(rules, RuleRoot)
 		}
 	}

@@ -41,7 +41,8 @@ func (j Job) differing(plan, observed Plan, of func(Knob) bool) Changes {
 func (j Job) BatchBroken(plan, observed Plan) bool {
 	planned, known := batchOf(plan, j)
 	real, also := batchOf(j.effective(plan, observed), j)
-	return known && also && planned.scope != ScopeDerived && planned.micro*planned.accumulation != real.micro*real.accumulation
+	return known && also && planned.scope != ScopeDerived &&
+		planned.micro*planned.accumulation != real.micro*real.accumulation
 }
 
 // effective returns a plan with the values in use for the changes that had no effect.
@@ -96,7 +97,8 @@ func (j Job) doubts(history []Attempt) map[Knob]string {
 			doubts[k] = why
 		}
 		for k, pair := range j.Misread(a.Plan, a.Observed) {
-			doubts[k] = fmt.Sprintf("%s was read as %s, and the job reported in attempt %d that it used %s", k.Short(), pair[0], a.N, pair[1])
+			doubts[k] = fmt.Sprintf("%s was read as %s, and the job reported in attempt %d that it used %s", k.Short(), pair[0],
+				a.N, pair[1])
 		}
 	}
 	return doubts
@@ -228,7 +230,8 @@ func (j Job) Redivides(plan Plan) bool {
 func (s *situation) unturnable(k Knob) string {
 	if len(s.history) > 0 && s.inside[k] == "" && s.plan[k] == "" {
 		bare := func(m memory.Measurement) bool { return m.Failed != "" && m.Model == nil }
-		if all := s.last.Measured; len(all) > 0 && slices.IndexFunc(all, func(m memory.Measurement) bool { return !bare(m) }) < 0 {
+		if all := s.last.Measured; len(all) > 0 && slices.IndexFunc(all,
+			func(m memory.Measurement) bool { return !bare(m) }) < 0 {
 			return "no nn.Module had been called in the job's process when memory ran out, and gpurun changes the calls of modules only"
 		}
 		return "the job's process did not report whether it can be changed there"
@@ -240,7 +243,8 @@ func (s *situation) unturnable(k Knob) string {
 // is assumed to be the most common one.
 func (s *situation) current(k Knob) Value {
 	r := s.job.Knobs[k]
-	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Reported || r.Doubtful {
+	if v := s.plan[k]; v != "" || len(s.history) > 0 || len(k.words()) == 0 || r.By != ByHook && !r.Reported ||
+		r.Doubtful {
 		return v
 	}
 	return k.words()[0]

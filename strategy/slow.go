@@ -49,7 +49,8 @@ func Stragglers(all []Pace) []Slow {
 	slices.SortStableFunc(all, func(a, b Pace) int { return a.Step - b.Step })
 	others := Pace{
 		Step: all[len(all)/2].Step, Took: middle(all, func(p Pace) Seconds { return p.Took }),
-		Data: middle(all, func(p Pace) Seconds { return p.Data }), Forward: middle(all, func(p Pace) Seconds { return p.Forward }),
+		Data:    middle(all, func(p Pace) Seconds { return p.Data }),
+		Forward: middle(all, func(p Pace) Seconds { return p.Forward }),
 	}
 	var slow []Slow
 	for _, p := range all {
@@ -122,9 +123,11 @@ func (s Slow) String() string {
 	seconds := func(d Seconds) string { return fmt.Sprintf("%.3g s", d.Duration().Round(time.Millisecond).Seconds()) }
 	switch {
 	case s.Own && s.ByData:
-		return fmt.Sprintf("a step of %s waits %s for data, and %s %s", seconds(s.Took), seconds(s.Data), possessive, seconds(s.Others.Data))
+		return fmt.Sprintf("a step of %s waits %s for data, and %s %s", seconds(s.Took), seconds(s.Data), possessive,
+			seconds(s.Others.Data))
 	case s.Own:
-		return fmt.Sprintf("the forward pass takes %s of a step's %s, and %s %s", seconds(s.Forward), seconds(s.Took), possessive, seconds(s.Others.Forward))
+		return fmt.Sprintf("the forward pass takes %s of a step's %s, and %s %s", seconds(s.Forward), seconds(s.Took),
+			possessive, seconds(s.Others.Forward))
 	case s.Took > slowTimes*s.Others.Took:
 		return fmt.Sprintf("a step takes %s, and %s %s", seconds(s.Took), possessive, seconds(s.Others.Took))
 	}
@@ -163,11 +166,13 @@ func (e *Evidence) Behind(progress []Fact) string {
 // and the step of the others. It compares only the processes' own counts: some ranks print fewer
 // lines.
 func behind(progress []Fact) (ranks []int, step, others int) {
-	counted := slices.DeleteFunc(slices.Clone(progress), func(f Fact) bool { return f.Source != "probe" || As[*Progress](f) == nil })
+	counted := slices.DeleteFunc(slices.Clone(progress),
+		func(f Fact) bool { return f.Source != "probe" || As[*Progress](f) == nil })
 	if len(counted) < 2 {
 		return nil, 0, 0
 	}
-	slices.SortStableFunc(counted, func(a, b Fact) int { return cmp.Or(As[*Progress](a).Last-As[*Progress](b).Last, a.Rank-b.Rank) })
+	slices.SortStableFunc(counted,
+		func(a, b Fact) int { return cmp.Or(As[*Progress](a).Last-As[*Progress](b).Last, a.Rank-b.Rank) })
 	front := As[*Progress](counted[len(counted)/2])
 	made := front.Last - front.First
 	for _, f := range counted[:len(counted)/2] {

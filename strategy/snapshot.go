@@ -125,7 +125,8 @@ func (s Snapshot) OfRequest(bytes int64) bool {
 // ofOther is the snapshot without the request, which is not the one that was raised to the job:
 // libraries try workspaces of several sizes, and go on without one.
 func (s Snapshot) ofOther(raised int64) Snapshot {
-	other := fmt.Sprintf("the error's request of %s: this was held shortly before, when another of %s failed", GiB(raised), GiB(s.Requested))
+	other := fmt.Sprintf("the error's request of %s: this was held shortly before, when another of %s failed",
+		GiB(raised), GiB(s.Requested))
 	if s.Missing != "" {
 		other = s.Missing + "; " + other
 	}

@@ -97,7 +97,8 @@ func (s *situation) ascend(find scout) Speedup {
 		from = path.Base(resume)
 	}
 	a.Decision = Decision{
-		Relaunch: true, Rule: "climb", Next: s.without(best.plan, changed.values()), Changed: changed, Resume: resume, Expected: &best.expected,
+		Relaunch: true, Rule: "climb", Next: s.without(best.plan, changed.values()), Changed: changed, Resume: resume,
+		Expected: &best.expected,
 		Reason: s.attempt("step %d of %d%s → %s%s, about %.1f times as fast, saves about %s; from %s",
 			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), from),
 	}
@@ -159,7 +160,8 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 // startsOver reports whether a run whose steps were done again in place has made so few of them
 // that it can start again from the beginning, where it has no checkpoint.
 func (s *situation) startsOver() bool {
-	return len(s.last.InPlace) > 0 && s.inventory.Checkpoint == "" && s.last.From == "" && s.last.Stepping.Last < earlySteps
+	return len(s.last.InPlace) > 0 && s.inventory.Checkpoint == "" && s.last.From == "" &&
+		s.last.Stepping.Last < earlySteps
 }
 
 // losesData returns why a resume with this change may not keep the order of the data.
@@ -187,7 +189,8 @@ func (s *situation) notWorthIt(f faster) string {
 	case saved <= worthLeast:
 		return fmt.Sprintf("it would save %s, and %s at least are worth a relaunch", saved.Round(time.Second), worthLeast)
 	case saved <= worthTimes*cost:
-		return fmt.Sprintf("it would save %s, and a relaunch costs %s until the first step", saved.Round(time.Second), cost.Round(time.Second))
+		return fmt.Sprintf("it would save %s, and a relaunch costs %s until the first step", saved.Round(time.Second),
+			cost.Round(time.Second))
 	}
 	return ""
 }
@@ -248,7 +251,8 @@ func about(d time.Duration) string {
 // checkpointing or less offload, or more of one for less of another.
 func (s *situation) higher() []Plan {
 	plans := []Plan{s.plan}
-	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, LossParts, OffloadActivations, OffloadOptimizer, OffloadParam} {
+	for _, k := range []Knob{ActivationCheckpointing, ForwardParts, LossParts, OffloadActivations, OffloadOptimizer,
+		OffloadParam} {
 		for _, p := range slices.Clone(plans) {
 			for _, v := range s.others(k) {
 				plans = append(plans, p.With(Plan{k: v}))
@@ -290,7 +294,8 @@ func (s *situation) others(k Knob) []Value {
 	}
 	var values []Value
 	for _, v := range k.words() {
-		barred := v != "none" || slices.ContainsFunc(barring[k], func(name string) bool { return slices.Contains(s.policy.Never, name) })
+		barred := v != "none" || slices.ContainsFunc(barring[k],
+			func(name string) bool { return slices.Contains(s.policy.Never, name) })
 		switch k {
 		case ActivationCheckpointing:
 			barred = s.refused(RemedyCheckpointing, Plan{k: v}) != ""
@@ -357,7 +362,8 @@ func (s *situation) scouted(plans []Plan, certain bool) (faster, bool) {
 		return faster{}, false
 	}
 	return faster{
-		plan: plans[best], expected: p.fit.Predict(candidates[best].Plan), gain: 1 / (1 - saved), peak: s.last.Measured[0].Peak, room: p.fit.Capacity(now),
+		plan: plans[best], expected: p.fit.Predict(candidates[best].Plan), gain: 1 / (1 - saved),
+		peak: s.last.Measured[0].Peak, room: p.fit.Capacity(now),
 	}, true
 }
 
@@ -417,6 +423,7 @@ func speedupBack(s *situation) Decision {
 	changed := s.last.Plan.Changed(from.Plan)
 	return Decision{
 		Relaunch: true, Next: from.Plan, Expected: from.Expected, Changed: changed, Resume: s.inventory.Checkpoint,
-		Reason: s.attempt("%s%s → back to the plan of attempt %d, which trained: %s", s.diagnosis.Sentence(), s.lost(), from.N, changed),
+		Reason: s.attempt("%s%s → back to the plan of attempt %d, which trained: %s", s.diagnosis.Sentence(), s.lost(),
+			from.N, changed),
 	}
 }

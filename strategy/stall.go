@@ -80,7 +80,8 @@ func (d *Detector) stalled(now time.Time) (Stop, bool) {
 	steps := 0
 	for _, i := range c.signs {
 		sign := As[*Sign](c.facts[i])
-		last, longest, steps = latest(latest(last, sign.Others), sign.Awake), max(longest, sign.Longest.Duration()), max(steps, sign.Steps)
+		last, longest, steps = latest(latest(last, sign.Others), sign.Awake), max(longest,
+			sign.Longest.Duration()), max(steps, sign.Steps)
 		if patience == 0 {
 			last = latest(last, sign.Anyone)
 		}

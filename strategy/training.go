@@ -111,7 +111,8 @@ func (j Job) Untouched(history []Attempt) *Outside {
 // follows returns why the number of samples follows from the micro batch, by two reports: with half the batch
 // the data set has half the samples, and the job would make half the steps. Empty if it does not.
 func (l LossSeen) follows(other LossSeen) string {
-	if min(l.Samples, l.Batch, other.Samples, other.Batch) <= 0 || l.Batch == other.Batch || l.Samples*other.Batch != other.Samples*l.Batch {
+	if min(l.Samples, l.Batch, other.Samples, other.Batch) <= 0 || l.Batch == other.Batch ||
+		l.Samples*other.Batch != other.Samples*l.Batch {
 		return ""
 	}
 	return fmt.Sprintf("the number of samples follows from the micro batch: the data set has %d with %d, and had %d with %d", other.Samples, other.Batch, l.Samples, l.Batch)
@@ -135,7 +136,8 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	if l.Samples == 0 {
 		l.Samples, l.Batch = other.Samples, other.Batch
 	}
-	worse := other.Scale == ScaleWrong && l.Scale != ScaleWrong || other.Uniform == "no" && l.Uniform != "no" && l.Scale != ScaleWrong
+	worse := other.Scale == ScaleWrong && l.Scale != ScaleWrong || other.Uniform == "no" && l.Uniform != "no" &&
+		l.Scale != ScaleWrong
 	if worse || l.Reason == "" {
 		l.Reason = other.Reason
 	}
@@ -159,7 +161,8 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	for _, name := range slices.Sorted(maps.Keys(other.Numbers)) {
 		was, known := l.Numbers[name]
 		if apart := math.Abs(other.Numbers[name] - was); l.Rows != "no" && known && apart > 1e-6*math.Abs(was) {
-			l.Rows, l.RowsReason = "no", fmt.Sprintf("%s is %.4g, and was %.4g: it follows from the batch", name, other.Numbers[name], was)
+			l.Rows, l.RowsReason = "no", fmt.Sprintf("%s is %.4g, and was %.4g: it follows from the batch", name,
+				other.Numbers[name], was)
 		}
 	}
 	if l.Numbers == nil {
@@ -195,7 +198,8 @@ func (e *Evidence) Follows(history []Attempt) string {
 func lossSeen(history []Attempt) LossSeen {
 	var seen LossSeen
 	for i := range history { // attempts are large
-		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" || l.ModelRows != "" || l.Differs != "" || l.Numbers != nil || l.Samples > 0 {
+		if l := &history[i].Loss; l.Scale != "" || l.Weighted || l.Uniform != "" || l.Reason != "" || l.Rows != "" ||
+			l.ModelRows != "" || l.Differs != "" || l.Numbers != nil || l.Samples > 0 {
 			seen = seen.with(*l)
 		}
 	}
@@ -254,8 +258,8 @@ func (c *classifier) class(plan Plan) (class Training, reason string) {
 	return class, reason
 }
 
-// effects explain the class of a knob's remedy, where its name does not. Each loader worker draws its own random numbers
-// (torch/utils/data/_utils/worker.py), and without workers the rank draws them.
+// effects explain the class of a knob's remedy, where its name does not. Each loader worker draws its own random
+// numbers (torch/utils/data/_utils/worker.py), and without workers the rank draws them.
 var effects = map[Knob]string{
 	DataloaderWorkers: "random augmentation draws other numbers",
 	RolloutBatchSize:  otherSamples, RolloutMemory: otherSamples, RolloutSleep: otherSamples,

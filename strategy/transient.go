@@ -20,7 +20,8 @@ const (
 const unprovenRefills = 20
 
 // waits are the waiting times before a relaunch, by the number of transient failures that count.
-var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 5 * time.Minute}
+var waits = []time.Duration{0, 0, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute,
+	5 * time.Minute}
 
 var transientCauses = []cause.Code{cause.NCCLError, cause.NCCLTimeout, cause.Hang, cause.Storage}
 
@@ -40,7 +41,8 @@ func (e *Evidence) Stepping() Stepping {
 	c := e.folded()
 	for _, i := range c.progress {
 		p := As[*Progress](c.facts[i])
-		s.Steps, s.Last, s.For, s.Total = max(s.Steps, p.made()), max(s.Last, p.Last), max(s.For, p.For), max(s.Total, p.Total)
+		s.Steps, s.Last, s.For, s.Total = max(s.Steps, p.made()), max(s.Last, p.Last), max(s.For, p.For), max(s.Total,
+			p.Total)
 		if at := c.facts[i].Time; !at.IsZero() && !e.Started.IsZero() {
 			s.Before = max(s.Before, Seconds(at.Sub(e.Started))-p.For)
 		}
@@ -136,7 +138,9 @@ func transient(s *situation) Decision {
 	case n.counted > budget:
 		return s.stop(Retry, fmt.Sprintf("recovery.transient_retries = %d are used up", budget))
 	case n.unproven > unprovenRefills:
-		return s.stop(Retry, fmt.Sprintf("%d such failures came after some steps or a checkpoint, and the job got no further than before", n.unproven))
+		return s.stop(Retry,
+			fmt.Sprintf("%d such failures came after some steps or a checkpoint, and the job got no further than before",
+				n.unproven))
 	case n.progress != "":
 		return samePlan(fmt.Sprintf("again (after %s, which refills recovery.transient_retries = %d)", n.progress, budget))(s)
 	}

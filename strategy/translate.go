@@ -65,9 +65,11 @@ func (j Job) recalling(plan Plan, m memory.Measurement) translator {
 // MemoryPlan converts a plan to one for package memory, for a job that has not run.
 func MemoryPlan(p Plan) memory.RankPlan {
 	q := memory.RankPlan{
-		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]), Optimizer: string(p[Optimizer]),
-		Sharding: string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
-		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]), OffloadActivations: string(p[OffloadActivations]),
+		Compute: computes(p[Precision]), Checkpointing: string(p[ActivationCheckpointing]), Attention: string(p[Attention]),
+		Optimizer: string(p[Optimizer]),
+		Sharding:  string(p[Sharding]), DeepSpeed: slices.Contains(zeroStages, p[Sharding]),
+		OffloadOptimizer: string(p[OffloadOptimizer]), OffloadParam: string(p[OffloadParam]),
+		OffloadActivations: string(p[OffloadActivations]),
 	}
 	switch on := Value("on"); on { // off is the same as not reported
 	case p[FusedLoss]:

@@ -30,7 +30,8 @@ type audience struct {
 
 func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pipeline) *audience {
 	a := &audience{secrets: p.secrets(), pipe: pipe}
-	a.monitor = show.OpenMonitor(show.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet || own.JSON, Dir: dir, Mask: a.secrets})
+	a.monitor = show.OpenMonitor(show.Display{Stdout: s.out, Stderr: s.err, Silent: own.Quiet ||
+		own.JSON, Dir: dir, Mask: a.secrets})
 	a.said = a.monitor.Words
 	pipe.Mask(a.secrets)
 	a.people = &show.People{
@@ -43,7 +44,8 @@ func newAudience(p *prepared, dir string, own job.Own, s stdio, pipe *notify.Pip
 		events = (&show.JSON{W: a.events, Mask: a.secrets}).Show
 	}
 	events = show.ReportAtEnd(events, a.people, manual.Version())
-	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets, Page: a.page()}
+	notified := notify.NotifiedRun{Dir: dir, Workdir: p.Job.Workdir, Version: manual.Version(), Mask: a.secrets,
+		Page: a.page()}
 	a.others, events = notify.New(p.Job.Notify, notified, a.monitor.Events(events))
 	a.meters = notify.NewExporter(p.MetricsOf(filepath.Base(dir)), a.secrets)
 	a.show = pipe.Events(a.meters.Events(events))

@@ -36,7 +36,8 @@ func clean(c *cli.Context, s stdio) error {
 	if err != nil {
 		return err
 	}
-	cleaning := show.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"), Now: time.Now()}
+	cleaning := show.Cleaning{Age: age, Asked: c.IsSet("older-than"), Keep: int(c.Uint("keep")), Dry: c.Bool("dry-run"),
+		Now: time.Now()}
 	done, failed := cleaning.Clean(cmp.Or(c.Args().First(), "."))
 	if c.Bool("json") && failed == nil { // else the error is the only document
 		return show.WriteJSON(s.out, nil, done)

@@ -23,8 +23,10 @@ func diagnoseCommand(s stdio) *cli.Command {
 			"With --json: one object for each job, on a separate line.",
 		Flags: []cli.Flag{
 			jsonFlag(),
-			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also show the rules of the diagnosis", DisableDefaultText: true},
-			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N", DefaultText: "not known"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "also show the rules of the diagnosis",
+				DisableDefaultText: true},
+			&cli.IntFlag{Name: "exit-code", Usage: "the exit code that the job ended with; 128+`N` or -N for signal N",
+				DefaultText: "not known"},
 			&cli.StringSliceFlag{Name: "rank", Usage: "the output of one rank, as `K=FILE`; all that are given are one run"},
 			&cli.IntFlag{Name: "attempt", Value: -1, Usage: "which attempt `N` of a directory", DefaultText: "the last one"},
 		},
@@ -35,7 +37,8 @@ func diagnoseCommand(s stdio) *cli.Command {
 // diagnoseFiles prints a diagnosis of each argument, and reports unreadable ones at the end.
 func diagnoseFiles(c *cli.Context, s stdio) error {
 	ask := diagnose.Request{
-		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in, FileSystem: ranks.ThisMachine().FileSystemOf,
+		Names: c.Args().Slice(), Ranks: c.StringSlice("rank"), Attempt: c.Int("attempt"), Stdin: s.in,
+		FileSystem: ranks.ThisMachine().FileSystemOf,
 		Show: func(d diagnose.FileDiagnosis) error {
 			if c.Bool("json") {
 				return show.WriteJSON(s.out, nil, d)

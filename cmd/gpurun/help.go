@@ -32,14 +32,17 @@ func helpCommand() *cli.Command {
 
 // lastLine is the last line of a run.
 var lastLine = manual.Tagged{
-	Fields: map[string]any{"v": manual.Const{Value: 1}, "kind": manual.Const{Value: show.VerdictKind}}, Of: launcher.Verdict{},
+	Fields: map[string]any{"v": manual.Const{Value: 1}, "kind": manual.Const{Value: show.VerdictKind}},
+	Of:     launcher.Verdict{},
 }
 
 // documents are what the verbs print with --json, from which their schemas are made.
 var documents = manual.Documents{
 	All: []manual.Document{
-		{Verb: "run", Title: "the events of a run, the verdict last; journal.jsonl", Types: []any{lastLine}, Events: launcher.EventTypes()},
-		{Verb: "resume", Title: "the events of a run, the verdict last", Types: []any{lastLine}, Events: launcher.EventTypes()},
+		{Verb: "run", Title: "the events of a run, the verdict last; journal.jsonl", Types: []any{lastLine},
+			Events: launcher.EventTypes()},
+		{Verb: "resume", Title: "the events of a run, the verdict last", Types: []any{lastLine},
+			Events: launcher.EventTypes()},
 		{Verb: "plan", Title: "a plan", Types: []any{show.Survey{}}},
 		{Verb: "init", Title: "the plan of the job", Types: []any{show.Survey{}}},
 		{Verb: "estimate", Title: "an estimate", Types: []any{estimate.Forecast{}}},

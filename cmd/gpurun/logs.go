@@ -13,7 +13,8 @@ func logsCommand(s stdio) *cli.Command {
 		UsageText:   "gpurun logs [-f] [--attempt N] [--rank K] [--stdout | --stderr] [RUN]",
 		Description: show.LogsDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "also show new output, until the run ends", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "also show new output, until the run ends",
+				DisableDefaultText: true},
 			&cli.IntFlag{Name: "attempt", Value: show.AnyRank, Usage: "which attempt `N`", DefaultText: "the newest"},
 			&cli.IntFlag{Name: "rank", Value: show.AnyRank, Usage: "which rank `K`", DefaultText: "the one that failed, else 0"},
 			&cli.BoolFlag{Name: "stdout", Usage: "only what it wrote to stdout", DisableDefaultText: true},

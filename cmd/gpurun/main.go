@@ -39,8 +39,9 @@ func Main(args []string, in, out, errs *os.File) (code int) {
 	}
 	defer func() {
 		if bug := recover(); bug != nil {
-			code = fail.Report(errext.WithCode(errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
-				"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
+			code = fail.Report(errext.WithCode(
+				errext.Errorf("report it with the lines above and the run directory's journal.jsonl",
+					"this is a bug in gpurun: %v\n%s", bug, debug.Stack()), strategy.CodeBug))
 		}
 	}()
 	if err := manual.Misnamed(app, args); err != nil {

@@ -31,7 +31,8 @@ func take(ctx context.Context, p *prepared, own job.Own, s stdio) (*nodes.Node, 
 // decline reports to the other nodes that this node cannot take part because of err, and returns err.
 func decline(ctx context.Context, err error) error {
 	if at, unknown := cluster.Detect(os.Environ()); unknown == nil && ctx.Err() == nil {
-		nodes.Decline(ctx, nodes.JoinOptions{At: at, Version: manual.Version(), Environ: commandline.ParseEnviron(os.Environ())}, err)
+		nodes.Decline(ctx, nodes.JoinOptions{At: at, Version: manual.Version(),
+			Environ: commandline.ParseEnviron(os.Environ())}, err)
 	}
 	return err
 }

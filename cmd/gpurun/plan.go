@@ -47,7 +47,8 @@ func plan(ctx context.Context, args []string, s stdio) error {
 		return err
 	}
 	inv := node.NewWorld(w.world, nil, nil).Inventory(ctx)
-	described, words := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(), func() strategy.Inventory { return inv })
+	described, words := p.Memory(os.Getenv, false).Recall(ctx, p.Policy(), p.StrategyJob(),
+		func() strategy.Inventory { return inv })
 	shown := p.survey(described, inv)
 	shown.Remembered = words
 	history, err := question.ask(ctx, args, s.err)
@@ -63,7 +64,8 @@ func (p *prepared) survey(job strategy.Job, inv strategy.Inventory) show.Survey 
 	return show.Survey{
 		Job: p.Job.Name, Recipe: p.RecipeName(), Evidence: p.Evidence(), Python: p.Python(), Place: p.Place(),
 		Ranks: p.Ranks, Launches: p.Launches(job.Ranks), Plain: p.Plain, OwnRanks: p.OwnRanks, Why: p.WhyOf(job.Ranks),
-		Settings: p.Job.Settings(), Plan: p.Plan(), Likely: job.Likely(), Value: p.Value, Ceiling: show.LimitBytes(job.Ceiling),
+		Settings: p.Job.Settings(), Plan: p.Plan(), Likely: job.Likely(), Value: p.Value,
+		Ceiling:  show.LimitBytes(job.Ceiling),
 		Recalled: job.Recalled, Resumes: p.Resumption(), Warnings: p.Warnings,
 		Remedies:   strategy.Survey(p.Policy(), job, p.Plan(), inv),
 		Candidates: strategy.Candidates(p.Policy(), job, p.Plan(), inv),

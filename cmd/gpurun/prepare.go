@@ -28,11 +28,13 @@ type prepared struct {
 // set, NVML initialises in the background.
 func prepare(ctx context.Context, j *job.Job, beside bool) (*prepared, error) {
 	p := &prepared{}
-	if !ranks.HidesDevices(commandline.ParseEnviron(os.Environ()).With(j.Env).Words()) { // else the job does not use the driver
+	// else the job does not use the driver
+	if !ranks.HidesDevices(commandline.ParseEnviron(os.Environ()).With(j.Env).Words()) {
 		p.nvml = ranks.ConnectNVML()
 	}
 	var err error
-	if p.Prepared, err = job.Prepare(ctx, j, job.Surroundings{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
+	if p.Prepared, err = job.Prepare(
+		ctx, j, job.Surroundings{Environ: os.Environ(), NVML: p.nvml, Beside: beside}); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
 	return p, nil

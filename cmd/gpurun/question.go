@@ -28,8 +28,8 @@ type question struct {
 	history []strategy.Attempt // of the run that --from names
 }
 
-// readQuestion takes --start and --start-timeout from the words of a verb, where they precede the job, and --from, which takes
-// the job of a run in their place: it goes to the folder where the run was started. The error has a hint.
+// readQuestion takes --start and --start-timeout from the words of a verb, where they precede the job, and --from,
+// which takes the job of a run in their place: it goes to the folder where the run was started. The error has a hint.
 func readQuestion(args []string) (q question, rest []string, err error) {
 	q.timeout, rest = defaultStartTimeout, slices.Clone(args)
 	for i := 0; i < len(rest) && strings.HasPrefix(rest[i], "-"); {

@@ -26,7 +26,9 @@ func recipesCommand(s stdio) *cli.Command {
 			Usage:           "show which recipe a job gets, and why",
 			UsageText:       "gpurun recipes detect [--json] train.toml\ngpurun recipes detect [torchrun's flags] script.py [arguments …]",
 			SkipFlagParsing: true,
-			Action:          func(c *cli.Context) error { return manual.OrHelp(c, detectRecipe(c.Context, c.Args().Slice(), s)) },
+			Action: func(c *cli.Context) error {
+				return manual.OrHelp(c, detectRecipe(c.Context, c.Args().Slice(), s))
+			},
 		}},
 		Action: func(c *cli.Context) error {
 			if err := manual.AtMost(c, 1); err != nil {

@@ -9,10 +9,12 @@ import (
 
 func reportCommand(s stdio) *cli.Command {
 	return &cli.Command{
-		Name: "report", Usage: "write what happened in a run, and why, as one HTML page", UsageText: "gpurun report [--json] [-o FILE] [RUN]",
+		Name: "report", Usage: "write what happened in a run, and why, as one HTML page",
+		UsageText: "gpurun report [--json] [-o FILE] [RUN]",
 		Description: "RUN is a run directory, a folder above it, or a run's name below .gpurun; without it, the newest run here.\n" +
 			"The page needs no other file. It is written into the run directory, also during the run.",
-		Flags: []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "write it to `FILE`; - for stdout"}},
+		Flags: []cli.Flag{jsonFlag(), &cli.StringFlag{Name: "output", Aliases: []string{"o"},
+			Usage: "write it to `FILE`; - for stdout"}},
 		Action: func(c *cli.Context) error {
 			r, err := namedRun(c)
 			if err != nil {

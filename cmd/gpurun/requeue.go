@@ -23,6 +23,7 @@ func onlyTried(err error, j *job.Job, own job.Own) error {
 	if s.Scheduler == "" || s.Known() {
 		return err
 	}
-	err = fmt.Errorf("the scheduler has started this job again %d times, and no start got as far as running it: %w", place.RestartCount, err)
+	err = fmt.Errorf("the scheduler has started this job again %d times, and no start got as far as running it: %w",
+		place.RestartCount, err)
 	return errext.WithCode(err, strategy.CodeUsage)
 }

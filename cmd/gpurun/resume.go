@@ -17,9 +17,11 @@ func resumeCommand(s stdio) *cli.Command {
 		UsageText:   "gpurun resume [--json] [--quiet] [--deadline TIME] [--fresh [--numerics …]] [RUN [-- ARGUMENT…]]",
 		Description: show.ResumeDescription,
 		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "json", Usage: "print events as JSON lines on stdout, the verdict last",
+				DisableDefaultText: true},
 			&cli.BoolFlag{Name: "quiet", Usage: "show only failures and the end", DisableDefaultText: true},
-			&cli.StringFlag{Name: "deadline", Usage: "when the run must be over, such as 4h; replaces the one that it began with"},
+			&cli.StringFlag{Name: "deadline",
+				Usage: "when the run must be over, such as 4h; replaces the one that it began with"},
 			&cli.BoolFlag{Name: "fresh", Usage: "start the run's command again as a new run", DisableDefaultText: true},
 			&cli.StringFlag{Name: "mode", Usage: "with --fresh: recovery.mode"},
 			&cli.StringFlag{Name: "numerics", Usage: "with --fresh: recovery.numerics"},

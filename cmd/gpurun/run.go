@@ -63,7 +63,8 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 		return decline(ctx, err)
 	}
 	set(&own)
-	deadline, err := node.NoticeOptions{Mode: j.Launch.OnNotice, Grace: j.Launch.NoticeGrace}.ReadDeadline(own.Deadline, time.Now())
+	deadline, err := node.NoticeOptions{Mode: j.Launch.OnNotice, Grace: j.Launch.NoticeGrace}.ReadDeadline(own.Deadline,
+		time.Now())
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,8 @@ func runJob(ctx context.Context, begun journal.CommandLine, s stdio, set func(*j
 // prepareAndLaunch prepares the job and runs it. The error explains why there is no verdict, or why it was
 // not written.
 func prepareAndLaunch(
-	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *notify.Pipeline, deadline time.Time,
+	ctx context.Context, j *job.Job, own job.Own, begun journal.CommandLine, s stdio, pipe *notify.Pipeline,
+	deadline time.Time,
 ) (verdict launcher.Verdict, err error) {
 	ctx, signals := node.Listen(ctx)
 	defer signals.Close()
@@ -207,10 +209,11 @@ func launch(
 	return verdict, nil
 }
 
-// goOn finds the state of a run from its events, which make the run before. over reports that nothing is left to run: the verdict
-// exists, or was written now, or an error explains why not.
+// goOn finds the state of a run from its events, which make the run before. over reports that nothing is left to run:
+// the verdict exists, or was written now, or an error explains why not.
 func goOn(
-	p *prepared, w *wiring, dir string, before *journal.Run, events []launcher.Event, log *node.EventLog, show func(launcher.Event),
+	p *prepared, w *wiring, dir string, before *journal.Run, events []launcher.Event, log *node.EventLog,
+	show func(launcher.Event),
 ) (state launcher.State, over bool, err error) {
 	if events, err = log.RecoverEnds(before, events, p.Accelerator()); err != nil {
 		return state, true, err
@@ -259,7 +262,8 @@ func openRun(
 }
 
 // start journals the begin of the run and the warnings, and runs the job to its verdict.
-func start(ctx context.Context, w wiring, state launcher.State, log *node.EventLog, signals *node.Signals) (launcher.Verdict, error) {
+func start(ctx context.Context, w wiring, state launcher.State, log *node.EventLog,
+	signals *node.Signals) (launcher.Verdict, error) {
 	signals.OnNotice(w.notice)
 	w.before.Warn = func(text string) { log.Note("warning: " + text) }
 	world := node.NewWorld(w.world, signals, log.Note)

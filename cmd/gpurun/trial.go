@@ -35,7 +35,8 @@ type trialStart struct {
 // nothing would be loaded into the job that could report.
 var trialFlags = []string{"--fresh", "--max-attempts", "1", "--no-in-place"}
 
-// run starts the job by gpurun itself, with a run directory that it removes. It returns the attempt; an error has a hint.
+// run starts the job by gpurun itself, with a run directory that it removes. It returns the attempt; an error has a
+// hint.
 func (s trialStart) run(ctx context.Context) (_ strategy.Attempt, err error) {
 	gpurun, err := os.Executable()
 	if err != nil {
@@ -47,7 +48,8 @@ func (s trialStart) run(ctx context.Context) (_ strategy.Attempt, err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
 	run := filepath.Join(folder, "run")
-	cmd := exec.Command(gpurun, append(append(trialFlags[:len(trialFlags):len(trialFlags)], "--run-dir", run), s.Args...)...)
+	cmd := exec.Command(gpurun, append(append(trialFlags[:len(trialFlags):len(trialFlags)], "--run-dir", run),
+		s.Args...)...)
 	var printed outputTail
 	cmd.Stdout, cmd.Stderr = &printed, &printed
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's Ctrl-C is passed on below
@@ -86,7 +88,8 @@ func (s trialStart) run(ctx context.Context) (_ strategy.Attempt, err error) {
 		}
 	}()
 	if why != "" {
-		return strategy.Attempt{}, errext.Errorf("a longer --start-timeout waits longer; gpurun plan without --start starts nothing", "%s", why)
+		return strategy.Attempt{},
+			errext.Errorf("a longer --start-timeout waits longer; gpurun plan without --start starts nothing", "%s", why)
 	}
 	return attemptOf(run)
 }
@@ -111,7 +114,9 @@ func attemptOf(run string) (strategy.Attempt, error) {
 	}
 	history := historyOf(events)
 	if len(history) == 0 || !history[0].Asked {
-		return strategy.Attempt{}, errext.WithHint(errors.New("the job ended before a batch reached a model, or gpurun's hook is not in its process"), "its output is above; gpurun plan without --start starts nothing")
+		return strategy.Attempt{},
+			errext.WithHint(errors.New("the job ended before a batch reached a model, or gpurun's hook is not in its process"),
+				"its output is above; gpurun plan without --start starts nothing")
 	}
 	return history[0], nil
 }

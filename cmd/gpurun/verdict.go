@@ -9,7 +9,8 @@ import (
 
 func verdictCommand(s stdio) *cli.Command {
 	return &cli.Command{
-		Name: "verdict", Usage: "print how a run ended, and end with its exit code", UsageText: "gpurun verdict [--json] [RUN]",
+		Name: "verdict", Usage: "print how a run ended, and end with its exit code",
+		UsageText:   "gpurun verdict [--json] [RUN]",
 		Description: show.VerdictDescription, Flags: []cli.Flag{jsonFlag()},
 		Action: func(c *cli.Context) error {
 			if err := manual.AtMost(c, 1); err != nil {

@@ -82,7 +82,8 @@ func nodeOptions(p *prepared, run string, before *ranks.DeviceBaseline, out node
 		Script: p.RankScript(), Module: p.RankModule(), Workdir: j.Workdir,
 		Env: p.Environ(), Numbers: cluster.TaskNumbers(os.Environ()), UsedVariable: p.UsedVariable,
 		MasterPort: launch.MasterPort, RunID: launch.RunID, MaxRestarts: launch.MaxRestarts, Grace: launch.ShutdownTimeout,
-		Hook: j.LoadsHook(), Questions: j.Policy.Questions.Duration(), Snapshot: launch.Snapshot, Stalls: launch.Stalls != nil,
+		Hook: j.LoadsHook(), Questions: j.Policy.Questions.Duration(), Snapshot: launch.Snapshot,
+		Stalls:   launch.Stalls != nil,
 		NVMePath: j.Policy.NVMePath, DataLimit: p.DataLimit(), Growing: p.Checkpoints().Growing, Guards: p.guards,
 		Accelerator: p.Accelerator(), Alarms: before.Watch, Used: before.Used, Devices: before.Follow,
 	}

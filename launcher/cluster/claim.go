@@ -27,9 +27,11 @@ type claim struct {
 // claims are those of the user and of operators, the strongest first: flags, GPURUN_*, torchrun's
 // PET_*, and RANK with WORLD_SIZE, by which PyTorchJob and Volcano number nodes.
 func (v variables) claims(flags commandline.Nodes) ([]claim, error) {
-	sources := []commandline.Nodes{flags, {Count: v.given("GPURUN_NNODES"), Rank: v.given("GPURUN_NODE_RANK"), Head: v.given("GPURUN_HEAD")}, v.torchrun()}
+	sources := []commandline.Nodes{flags, {Count: v.given("GPURUN_NNODES"), Rank: v.given("GPURUN_NODE_RANK"),
+		Head: v.given("GPURUN_HEAD")}, v.torchrun()}
 	if v["RANK"] != "" && v["WORLD_SIZE"] != "" {
-		sources = append(sources, commandline.Nodes{Count: v.given("WORLD_SIZE"), Rank: v.given("RANK"), Head: v.given("MASTER_ADDR")})
+		sources = append(sources, commandline.Nodes{Count: v.given("WORLD_SIZE"), Rank: v.given("RANK"),
+			Head: v.given("MASTER_ADDR")})
 	}
 	var all []claim
 	for _, s := range sources {
@@ -98,7 +100,8 @@ func count(s commandline.NodeValue) (int, error) {
 	}
 	n, err := whole(commandline.NodeValue{Value: least, By: s.By})
 	if err == nil && n > maxHosts {
-		err = errext.Errorf("unset it, or set it to what the launch has", "%s=%s: gpurun runs on %d nodes at most", s.By, s.Value, maxHosts)
+		err = errext.Errorf("unset it, or set it to what the launch has", "%s=%s: gpurun runs on %d nodes at most", s.By,
+			s.Value, maxHosts)
 	}
 	return max(n, 1), err
 }
@@ -115,10 +118,12 @@ func endpoint(s commandline.NodeValue) (host string, port int, err error) {
 		host, digits, _ = strings.Cut(host, ":")
 	}
 	if port, err = strconv.Atoi(digits); err != nil || port < 0 || port > 65535 {
-		return "", 0, errext.Errorf("write host:port, the port from 1 to 65535", "%s=%q: %q is not a port", s.By, s.Value, digits)
+		return "", 0, errext.Errorf("write host:port, the port from 1 to 65535", "%s=%q: %q is not a port", s.By, s.Value,
+			digits)
 	}
 	if !validHost(host) {
-		return "", 0, errext.Errorf("write the host name or the address of the first node", "%s=%q names no host", s.By, s.Value)
+		return "", 0, errext.Errorf("write the host name or the address of the first node", "%s=%q names no host", s.By,
+			s.Value)
 	}
 	return host, port, nil
 }
@@ -145,7 +150,8 @@ func (c claim) contradicts(found Placement) error {
 	if found.Slurm() {
 		who = "Slurm step " + jobStep(found)
 	}
-	return errext.Errorf(fmt.Sprintf("omit %s: gpurun takes the nodes that there are; or start it on as many as it sets", c.by),
+	return errext.Errorf(fmt.Sprintf("omit %s: gpurun takes the nodes that there are; or start it on as many as it sets",
+		c.by),
 		"%s sets %s, but %s has %d", c.by, strategy.Count(c.nodes, "node"), who, found.Nodes)
 }
 
@@ -198,8 +204,9 @@ func (v variables) settle(claims []claim, found Placement, how string) (Placemen
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return c.counts() && c.nodes != p.Nodes })
 	rank, by, err := rankOf(claims, p)
 	if found.Kind == SlurmStep && found.Nodes == p.Nodes && p.By != "" && by != "" && rank != found.NodeRank {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%s gives this node the number %d, and Slurm %d, which is used: a variable such as $SLURM_NODEID that the batch script itself expands is the same on all nodes",
-			by, rank, found.NodeRank))
+		p.Warnings = append(p.Warnings,
+			fmt.Sprintf("%s gives this node the number %d, and Slurm %d, which is used: a variable such as $SLURM_NODEID that the batch script itself expands is the same on all nodes",
+				by, rank, found.NodeRank))
 		claims, rank = []claim{found.claim()}, found.NodeRank
 	}
 	ranked := by != ""
@@ -223,7 +230,9 @@ func (v variables) settle(claims []claim, found Placement, how string) (Placemen
 func rankOf(claims []claim, p Placement) (rank int, by string, err error) {
 	if i := slices.IndexFunc(claims, func(c claim) bool { return c.ranked != "" }); i >= 0 {
 		rank, by = claims[i].rank, claims[i].ranked
-	} else if i := slices.IndexFunc(claims, func(c claim) bool { return c.counts() && c.otherwise.Value != "" }); i >= 0 && !p.byHand() {
+	} else if i := slices.IndexFunc(claims, func(c claim) bool {
+		return c.counts() && c.otherwise.Value != ""
+	}); i >= 0 && !p.byHand() {
 		by = claims[i].otherwise.By
 		rank, err = whole(claims[i].otherwise)
 	}
@@ -258,7 +267,8 @@ func (p Placement) reached(claims []claim) (_ Placement, err error) {
 		if p.Kind == MPI {
 			hint += ": mpirun -x GPURUN_HEAD=HOST …, the first host of its host file"
 		}
-		return Placement{}, errext.Errorf(hint, "this is node %d of %d, and nothing shows where node 0 is", p.NodeRank, p.Nodes)
+		return Placement{}, errext.Errorf(hint, "this is node %d of %d, and nothing shows where node 0 is", p.NodeRank,
+			p.Nodes)
 	}
 	if p.By == "" {
 		return p, nil
@@ -302,7 +312,8 @@ func (p Placement) refuseTasks() error {
 		return errext.Errorf("use --ntasks-per-node=1: gpurun starts a rank for each GPU by itself",
 			"Slurm step %s starts gpurun %d times on a node", jobStep(p), p.TasksPerNode)
 	case MPI:
-		return errext.Errorf(commandline.Mpirun, "mpirun starts gpurun %d times on a node, and gpurun starts a rank for each GPU by itself", p.TasksPerNode)
+		return errext.Errorf(commandline.Mpirun,
+			"mpirun starts gpurun %d times on a node, and gpurun starts a rank for each GPU by itself", p.TasksPerNode)
 	}
 	return errext.Errorf("start gpurun once, it starts a rank for each GPU by itself",
 		"gpurun is started %d times on a node (%s)", p.TasksPerNode, p.Evidence)

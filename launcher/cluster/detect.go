@@ -106,7 +106,8 @@ func fromProcess(v variables) (Placement, error) {
 // numbersTasks reports whether RANK, WORLD_SIZE and LOCAL_RANK number the tasks of a step that has one task a
 // node: enroot's hook for PyTorch sets them so in containers of pyxis.
 func (v variables) numbersTasks(found Placement) bool {
-	return found.Kind == SlurmStep && v["LOCAL_RANK"] == "0" && v["LOCAL_WORLD_SIZE"] == "" && v["WORLD_SIZE"] == strconv.Itoa(found.Nodes) && v["RANK"] == strconv.Itoa(found.NodeRank)
+	return found.Kind == SlurmStep && v["LOCAL_RANK"] == "0" && v["LOCAL_WORLD_SIZE"] == "" &&
+		v["WORLD_SIZE"] == strconv.Itoa(found.Nodes) && v["RANK"] == strconv.Itoa(found.NodeRank)
 }
 
 // fromMPI reads the variables that mpirun gives its processes. Within a Slurm job mpirun starts
@@ -154,7 +155,8 @@ func (v variables) warnings(p Placement) []string {
 	if p.Kind != Kubernetes || index == "" || p.By != "" {
 		return nil
 	}
-	return []string{"this is pod " + index + " of an indexed Job, and nothing shows how many there are: each of them trains the whole job. " +
+	return []string{"this is pod " + index +
+		" of an indexed Job, and nothing shows how many there are: each of them trains the whole job. " +
 		"GPURUN_NNODES and GPURUN_HEAD make them one training, GPURUN_NNODES=1 makes each a separate one"}
 }
 
@@ -164,7 +166,8 @@ func (v variables) warnings(p Placement) []string {
 var clouds = []struct{ nodes, rank, head, main, job string }{
 	{nodes: "SKYPILOT_NUM_NODES", rank: "SKYPILOT_NODE_RANK", head: "SKYPILOT_NODE_IPS", job: "SKYPILOT_TASK_ID"},
 	{nodes: "DSTACK_NODES_NUM", rank: "DSTACK_NODE_RANK", head: "DSTACK_MASTER_NODE_IP", job: "DSTACK_RUN_ID"},
-	{nodes: "AWS_BATCH_JOB_NUM_NODES", rank: "AWS_BATCH_JOB_NODE_INDEX", head: "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
+	{nodes: "AWS_BATCH_JOB_NUM_NODES", rank: "AWS_BATCH_JOB_NODE_INDEX",
+		head: "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
 		main: "AWS_BATCH_JOB_MAIN_NODE_INDEX", job: "AWS_BATCH_JOB_ID"},
 }
 
@@ -182,10 +185,12 @@ func fromCloud(vars variables) (Placement, error) {
 			return Placement{}, err
 		}
 		if claimed.rank >= claimed.nodes || main >= claimed.nodes {
-			return Placement{}, errext.Errorf("nodes are numbered from 0", "%s=%s, but %s=%s", c.rank, vars[c.rank], c.nodes, vars[c.nodes])
+			return Placement{}, errext.Errorf("nodes are numbered from 0", "%s=%s, but %s=%s", c.rank, vars[c.rank], c.nodes,
+				vars[c.nodes])
 		}
 		job, _, _ := strings.Cut(vars[c.job], "#")
-		p := Placement{Kind: Cloud, Job: job, Nodes: claimed.nodes, NodeRank: (claimed.rank - main + claimed.nodes) % claimed.nodes, TasksPerNode: 1}
+		p := Placement{Kind: Cloud, Job: job, Nodes: claimed.nodes,
+			NodeRank: (claimed.rank - main + claimed.nodes) % claimed.nodes, TasksPerNode: 1}
 		if ips := strings.Fields(vars[c.head]); len(ips) > 0 {
 			p.Head = ips[0]
 		}

@@ -44,11 +44,13 @@ var taskNumbers = []string{
 // numbersAs maps the variables of tasks of Slurm and MPI to torchrun's variables of the same
 // meaning. PMI_RANK is not among them: it belongs to a connection that ranks do not have.
 var numbersAs = map[string]string{
-	"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_NPROCS": "WORLD_SIZE", "SLURM_STEP_NUM_TASKS": "WORLD_SIZE",
-	"SLURM_LOCALID": "LOCAL_RANK", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE", "SLURM_NODEID": "GROUP_RANK",
+	"SLURM_PROCID": "RANK", "SLURM_NTASKS": "WORLD_SIZE", "SLURM_NPROCS": "WORLD_SIZE",
+	"SLURM_STEP_NUM_TASKS": "WORLD_SIZE",
+	"SLURM_LOCALID":        "LOCAL_RANK", "SLURM_NTASKS_PER_NODE": "LOCAL_WORLD_SIZE", "SLURM_NODEID": "GROUP_RANK",
 	"OMPI_COMM_WORLD_RANK": "RANK", "OMPI_COMM_WORLD_SIZE": "WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
 	"OMPI_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_NODE_RANK": "LOCAL_RANK",
-	"MV2_COMM_WORLD_RANK": "RANK", "MV2_COMM_WORLD_SIZE": "WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
+	"MV2_COMM_WORLD_RANK": "RANK", "MV2_COMM_WORLD_SIZE": "WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK": "LOCAL_RANK",
+	"MV2_COMM_WORLD_LOCAL_SIZE": "LOCAL_WORLD_SIZE",
 }
 
 // slurmTask are the variables that every task of Slurm has.
@@ -90,7 +92,8 @@ func misleads(name string) bool {
 
 // arrayIndexes are the variables in which schedulers number the elements of an array. Outside
 // arrays Grid Engine writes "undefined" and LSF 0.
-var arrayIndexes = []string{"SLURM_ARRAY_TASK_ID", "PBS_ARRAY_INDEX", "PBS_ARRAYID", "SGE_TASK_ID", "LSB_JOBINDEX", "AWS_BATCH_JOB_ARRAY_INDEX"}
+var arrayIndexes = []string{"SLURM_ARRAY_TASK_ID", "PBS_ARRAY_INDEX", "PBS_ARRAYID", "SGE_TASK_ID", "LSB_JOBINDEX",
+	"AWS_BATCH_JOB_ARRAY_INDEX"}
 
 // element is the index of this job in an array, empty outside arrays. A pod that is the only node
 // of its training is an element of its indexed Job.
@@ -110,14 +113,20 @@ func (v variables) element(p Placement) string {
 // change with a restart of the job, or from night to night.
 var (
 	volatile = []string{
-		"HOSTNAME", "HOST", "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "TERM", "LANG", "DISPLAY", "_",
-		"TMPDIR", "TMP", "TEMP", "TEMPDIR", "LOCAL_SCRATCH", "SCRATCHDIR", "XDG_RUNTIME_DIR", "ENVIRONMENT", "BUILD_ID", "BUILD_NUMBER", "BUILD_TAG", "BUILD_URL", "JOB_ID", "JOB_NAME",
-		"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "ROLE_RANK", "CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE",
-		"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "NODE_NAME", "POD_NAME", "POD_IP", "HOST_IP", "JOB_COMPLETION_INDEX",
-		"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "OMP_NUM_THREADS",
+		"HOSTNAME", "HOST", "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PYTHONPATH", "PWD", "OLDPWD", "SHLVL", "TERM",
+		"LANG", "DISPLAY", "_",
+		"TMPDIR", "TMP", "TEMP", "TEMPDIR", "LOCAL_SCRATCH", "SCRATCHDIR", "XDG_RUNTIME_DIR", "ENVIRONMENT", "BUILD_ID",
+		"BUILD_NUMBER", "BUILD_TAG", "BUILD_URL", "JOB_ID", "JOB_NAME",
+		"MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "NODE_RANK", "MACHINE_RANK", "GROUP_RANK", "ROLE_RANK",
+		"CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE",
+		"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "NODE_NAME", "POD_NAME", "POD_IP",
+		"HOST_IP", "JOB_COMPLETION_INDEX",
+		"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
+		"GPU_DEVICE_ORDINAL", "OMP_NUM_THREADS",
 	}
 	volatilePrefixes = []string{
-		"SLURM", "SBATCH_", "SRUN_", "PBS_", "LSB_", "SGE_", "AWS_BATCH_", "SKYPILOT_", "DSTACK_", "PMI_", "PMI2_", "PMIX_", "OMPI_", "MV2_", "MPI_", "PET_", "TORCHELASTIC_", "GPURUN_",
+		"SLURM", "SBATCH_", "SRUN_", "PBS_", "LSB_", "SGE_", "AWS_BATCH_", "SKYPILOT_", "DSTACK_", "PMI_", "PMI2_", "PMIX_",
+		"OMPI_", "MV2_", "MPI_", "PET_", "TORCHELASTIC_", "GPURUN_",
 		"KUBERNETES_", "JOBSET_", "CI_", "GITHUB_", "RUNNER_", "SSH_", "LC_", "XDG_SESSION_",
 	}
 )
@@ -125,5 +134,6 @@ var (
 // Volatile reports whether a variable describes where and when a job runs, not its training. The index in an
 // array, which selects the training, is Placement.Element.
 func Volatile(name string) bool {
-	return slices.Contains(volatile, name) || slices.ContainsFunc(volatilePrefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return slices.Contains(volatile, name) || slices.ContainsFunc(volatilePrefixes,
+		func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -53,7 +53,8 @@ func fromSlurm(vars variables) (Placement, error) {
 func (v variables) mpirunStep(p Placement) (Placement, bool) {
 	mpi, err := fromMPI(v)
 	hosts, _ := Hosts(v["SLURM_JOB_NODELIST"])
-	if err != nil || mpi.TasksPerNode != 1 || mpi.Nodes < 2 || mpi.Nodes != len(hosts) || mpi.NodeRank >= mpi.Nodes || hosts[mpi.NodeRank] != p.Node {
+	if err != nil || mpi.TasksPerNode != 1 || mpi.Nodes < 2 || mpi.Nodes != len(hosts) || mpi.NodeRank >= mpi.Nodes ||
+		hosts[mpi.NodeRank] != p.Node {
 		return Placement{}, false
 	}
 	p.Kind, p.Nodes, p.NodeRank, p.TasksPerNode, p.Head, p.Hosts = SlurmStep, mpi.Nodes, mpi.NodeRank, 1, hosts[0], hosts
@@ -241,7 +242,8 @@ func readJob(line string) (slurmJobState, error) {
 	state := slurmJobState{requeue: fields["Requeue"] == "1", preempted: none == nil && runs}
 	start, started := time.ParseInLocation(slurmTime, fields["StartTime"], time.Local)
 	end, known := time.ParseInLocation(slurmTime, fields["EndTime"], time.Local)
-	if started == nil && known == nil && (state.preempted || fields["TimeLimit"] != "UNLIMITED") && end.Sub(start) < unlimited {
+	if started == nil && known == nil && (state.preempted || fields["TimeLimit"] != "UNLIMITED") &&
+		end.Sub(start) < unlimited {
 		state.end = end
 	}
 	return state, nil

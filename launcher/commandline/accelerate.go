@@ -28,17 +28,25 @@ var accelerateGrammar = OptionGrammar{
 			{Name: "num_processes", Means: Ranks}, {Name: "quiet", Short: 'q', Bare: true}, {Name: "tee", Short: 't'},
 		},
 		bare(
-			"cpu", "multi_gpu", "tpu", "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic", "dynamo_use_regional_compilation", "use_deepspeed",
+			"cpu", "multi_gpu", "tpu", "enable_cpu_affinity", "dynamo_use_fullgraph", "dynamo_use_dynamic",
+			"dynamo_use_regional_compilation", "use_deepspeed",
 			"use_fsdp", "use_parallelism_config", "use_megatron_lm", "same_network", "downcast_bf16", "debug",
 		),
 		valued(
-			"config_file", "mixed_precision", "num_machines", "num_cpu_threads_per_process", "dynamo_backend", "dynamo_mode", "gpu_ids", "machine_rank",
-			"main_process_ip", "main_process_port", "log_dir", "role", "rdzv_backend", "rdzv_conf", "max_restarts", "monitor_interval", "main_training_function",
-			"deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device", "offload_optimizer_nvme_path", "offload_param_nvme_path",
-			"gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model", "deepspeed_hostfile", "deepspeed_exclusion_filter",
-			"deepspeed_inclusion_filter", "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names", "fsdp_version", "fsdp_offload_params", "fsdp_min_num_params",
-			"fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_backward_prefetch",
-			"fsdp_state_dict_type", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading", "fsdp_sync_module_states", "fsdp_activation_checkpointing",
+			"config_file", "mixed_precision", "num_machines", "num_cpu_threads_per_process", "dynamo_backend", "dynamo_mode",
+			"gpu_ids", "machine_rank",
+			"main_process_ip", "main_process_port", "log_dir", "role", "rdzv_backend", "rdzv_conf", "max_restarts",
+			"monitor_interval", "main_training_function",
+			"deepspeed_config_file", "zero_stage", "offload_optimizer_device", "offload_param_device",
+			"offload_optimizer_nvme_path", "offload_param_nvme_path",
+			"gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag", "zero3_save_16bit_model",
+			"deepspeed_hostfile", "deepspeed_exclusion_filter",
+			"deepspeed_inclusion_filter", "deepspeed_multinode_launcher", "deepspeed_moe_layer_cls_names", "fsdp_version",
+			"fsdp_offload_params", "fsdp_min_num_params",
+			"fsdp_sharding_strategy", "fsdp_reshard_after_forward", "fsdp_auto_wrap_policy",
+			"fsdp_transformer_layer_cls_to_wrap", "fsdp_backward_prefetch",
+			"fsdp_state_dict_type", "fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading",
+			"fsdp_sync_module_states", "fsdp_activation_checkpointing",
 			"fsdp_activation_checkpointing_offload", "mpirun_hostfile", "fp8_backend",
 		),
 	),
@@ -46,8 +54,10 @@ var accelerateGrammar = OptionGrammar{
 
 // fsdpDefaults are the launcher's own defaults for FSDP.
 var fsdpDefaults = map[string]string{
-	"fsdp_version": "1", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_reshard_after_forward": "true", "fsdp_offload_params": "false", "fsdp_min_num_params": "100000000",
-	"fsdp_forward_prefetch": "false", "fsdp_use_orig_params": "true", "fsdp_cpu_ram_efficient_loading": "true", "fsdp_sync_module_states": "true",
+	"fsdp_version": "1", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_reshard_after_forward": "true",
+	"fsdp_offload_params": "false", "fsdp_min_num_params": "100000000",
+	"fsdp_forward_prefetch": "false", "fsdp_use_orig_params": "true", "fsdp_cpu_ram_efficient_loading": "true",
+	"fsdp_sync_module_states":       "true",
 	"fsdp_activation_checkpointing": "false", "fsdp_activation_checkpointing_offload": "false",
 }
 
@@ -143,7 +153,8 @@ func (f *accelerateFile) add(table string, pair Pair) {
 	if table == "deepspeed_config" {
 		f.deepspeed = append(f.deepspeed, key)
 	}
-	if prefix, nested := strings.CutSuffix(table, "_config"); nested && slices.Contains([]string{"fsdp", "fp8", "dynamo"}, prefix) && !strings.HasPrefix(key, prefix) {
+	if prefix, nested := strings.CutSuffix(table, "_config"); nested &&
+		slices.Contains([]string{"fsdp", "fp8", "dynamo"}, prefix) && !strings.HasPrefix(key, prefix) {
 		key = prefix + "_" + key
 	}
 	if pair.Kind != Null {
@@ -163,7 +174,8 @@ func (f accelerateFile) merged(flags map[string]string) launchValues {
 	for _, name := range []string{"multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "tpu", "cpu"} {
 		chosen = chosen || flags[name] != ""
 	}
-	kind := map[string]string{"DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm", "XLA": "tpu", "TPU": "tpu"}[f.values["distributed_type"]]
+	kind := map[string]string{"DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm",
+		"XLA": "tpu", "TPU": "tpu"}[f.values["distributed_type"]]
 	if kind != "" && !chosen {
 		v[kind] = "true"
 	}
@@ -293,11 +305,15 @@ func (v launchValues) zero(env map[string]string, config accelerateFile) {
 	env["ACCELERATE_CONFIG_DS_FIELDS"] = strings.ToLower(strings.Join(fields, ","))
 	env["ACCELERATE_USE_DEEPSPEED"] = "true"
 	for name, variable := range map[string]string{
-		"zero_stage": "DEEPSPEED_ZERO_STAGE", "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS", "gradient_clipping": "GRADIENT_CLIPPING",
-		"offload_optimizer_device": "DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "offload_param_device": "DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+		"zero_stage": "DEEPSPEED_ZERO_STAGE", "gradient_accumulation_steps": "GRADIENT_ACCUMULATION_STEPS",
+		"gradient_clipping":        "GRADIENT_CLIPPING",
+		"offload_optimizer_device": "DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+		"offload_param_device":     "DEEPSPEED_OFFLOAD_PARAM_DEVICE",
 		// The plugin reads these two, but the launcher does not set them.
-		"offload_optimizer_nvme_path": "DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", "offload_param_nvme_path": "DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
-		"zero3_init_flag": "DEEPSPEED_ZERO3_INIT", "zero3_save_16bit_model": "DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", "deepspeed_config_file": "DEEPSPEED_CONFIG_FILE",
+		"offload_optimizer_nvme_path": "DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+		"offload_param_nvme_path":     "DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+		"zero3_init_flag":             "DEEPSPEED_ZERO3_INIT", "zero3_save_16bit_model": "DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+		"deepspeed_config_file":         "DEEPSPEED_CONFIG_FILE",
 		"deepspeed_moe_layer_cls_names": "DEEPSPEED_MOE_LAYER_CLS_NAMES",
 	} {
 		value := v[name]
@@ -321,8 +337,10 @@ func (v launchValues) fsdp(env map[string]string) {
 		env[strings.ToUpper(name)] = value
 	}
 	for name, variable := range map[string]string{
-		"fsdp_auto_wrap_policy": "FSDP_AUTO_WRAP_POLICY", "fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
-		"fsdp_backward_prefetch": "FSDP_BACKWARD_PREFETCH", "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE", "fsdp_ignored_modules": "FSDP_IGNORED_MODULES",
+		"fsdp_auto_wrap_policy":              "FSDP_AUTO_WRAP_POLICY",
+		"fsdp_transformer_layer_cls_to_wrap": "FSDP_TRANSFORMER_CLS_TO_WRAP",
+		"fsdp_backward_prefetch":             "FSDP_BACKWARD_PREFETCH", "fsdp_state_dict_type": "FSDP_STATE_DICT_TYPE",
+		"fsdp_ignored_modules": "FSDP_IGNORED_MODULES",
 	} {
 		if value := v[name]; value != "" {
 			env[variable] = value

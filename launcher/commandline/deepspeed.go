@@ -22,11 +22,13 @@ var deepspeed = RankLauncher{
 			{Name: "module", Bare: true, Means: AsModule}, {Name: "no_python", Bare: true, Means: AsProgram},
 			{Name: "num_gpus", Means: Ranks}, {Name: "num_accelerators", Means: Ranks}, {Name: "num_nodes"},
 			{Name: "include", Short: 'i'}, {Name: "quiet", Short: 'q', Bare: true},
-			{Name: "hostfile", Short: 'H'}, {Name: "exclude", Short: 'e', Means: Refused}, {Name: "help", Short: 'h', Bare: true, Means: Help},
+			{Name: "hostfile", Short: 'H'}, {Name: "exclude", Short: 'e', Means: Refused},
+			{Name: "help", Short: 'h', Bare: true, Means: Help},
 		},
 		meaning(Refused, valued("launcher_args", "autotuning", "venv_script")), meaning(Refused, bare("elastic_training")),
 		bare("no_local_rank", "no_ssh", "no_ssh_check", "force_multi", "save_pid", "bind_cores_to_rank"),
-		valued("master_port", "master_addr", "node_rank", "launcher", "enable_each_rank_log", "bind_core_list", "ssh_port", "log_level", "min_elastic_nodes", "max_elastic_nodes"),
+		valued("master_port", "master_addr", "node_rank", "launcher", "enable_each_rank_log", "bind_core_list", "ssh_port",
+			"log_level", "min_elastic_nodes", "max_elastic_nodes"),
 	)},
 }
 
@@ -82,7 +84,8 @@ func (inner *Inner) onHosts(l *RankLauncher, read Reading, c LauncherCall) error
 	if inner.Ranks == "" {
 		inner.Ranks = sameSlots(hosts)
 	}
-	inner.Nodes = Nodes{Count: NodeValue{fmt.Sprint(len(hosts)), by}, Head: NodeValue{hosts[0].name, by}, How: oneANodeOf(l, c.Args, len(hosts))}
+	inner.Nodes = Nodes{Count: NodeValue{fmt.Sprint(len(hosts)), by}, Head: NodeValue{hosts[0].name, by},
+		How: oneANodeOf(l, c.Args, len(hosts))}
 	if address, given := read.Last("master_addr"); given {
 		inner.Nodes.Head = NodeValue{address.Value, address.Source}
 	}

@@ -23,24 +23,32 @@ type Estimate struct {
 // abbreviation of a torchrun option keeps its meaning.
 var estimateOptions = []Option{
 	{Name: "precision", Value: "WHICH", Whole: true, About: "what is computed in: fp32, tf32, bf16 or fp16"},
-	{Name: "weights", Value: "WHICH", Whole: true, About: "what the bytes follow: fp32 (autocast casts a copy), bf16 or fp16 (states too), deepspeed (16-bit\n" +
-		"weights and a master copy in fp32); by default deepspeed with --zero 1 or more, else fp32"},
-	{Name: "optimizer", Value: "NAME", Whole: true, About: "adamw, adamw-fused, adamw-8bit, adamw-4bit, paged-adamw-8bit, adafactor, lion, momentum, sgd"},
+	{Name: "weights", Value: "WHICH", Whole: true,
+		About: "what the bytes follow: fp32 (autocast casts a copy), bf16 or fp16 (states too), deepspeed (16-bit\n" +
+			"weights and a master copy in fp32); by default deepspeed with --zero 1 or more, else fp32"},
+	{Name: "optimizer", Value: "NAME", Whole: true,
+		About: "adamw, adamw-fused, adamw-8bit, adamw-4bit, paged-adamw-8bit, adafactor, lion, momentum, sgd"},
 	{Name: "gpus", Value: "N", Whole: true, About: "data-parallel ranks, on one host"},
 	{Name: "zero", Value: "STAGE", Whole: true, About: "DeepSpeed's stage, 0 to 3; --fsdp: PyTorch's FSDP, as FULL_SHARD"},
 	{Name: "micro-batch", Value: "N", Aliases: []string{"micro-batch-size"}, Whole: true,
 		About: "samples of one forward on one GPU; --accumulation N: forwards for each optimizer step"},
 	{Name: "sequence", Value: "N", Aliases: []string{"sequence-length"}, Whole: true, About: "tokens of a sample"},
-	{Name: "checkpointing", Value: "H", Whole: true, About: "of activations: none, selective (every second matrix product is kept, as torchtitan does) or full"},
-	{Name: "loss", Value: "WHICH", Whole: true, About: "whole: of all logits at once, in fp32; chunked: a part at a time, of logits in 16 bits, as torchtune\n" +
-		"does; fused: without logits, as Liger does"},
-	{Name: "optimizer-in-backward", Bare: true, Whole: true, About: "each parameter's optimizer step follows its gradient in the backward pass"},
-	{Name: "attention", Value: "KIND", Whole: true, About: "sdpa or flash, which do not hold the scores, or eager, which does"},
-	{Name: "offload", Value: "WHAT", Whole: true, About: "optimizer, param or activations, joined by commas, to host memory; as separate flags\n" +
-		"--offload-optimizer, --offload-param (both also =nvme), --offload-activations"},
+	{Name: "checkpointing", Value: "H", Whole: true,
+		About: "of activations: none, selective (every second matrix product is kept, as torchtitan does) or full"},
+	{Name: "loss", Value: "WHICH", Whole: true,
+		About: "whole: of all logits at once, in fp32; chunked: a part at a time, of logits in 16 bits, as torchtune\n" +
+			"does; fused: without logits, as Liger does"},
+	{Name: "optimizer-in-backward", Bare: true, Whole: true,
+		About: "each parameter's optimizer step follows its gradient in the backward pass"},
+	{Name: "attention", Value: "KIND", Whole: true,
+		About: "sdpa or flash, which do not hold the scores, or eager, which does"},
+	{Name: "offload", Value: "WHAT", Whole: true,
+		About: "optimizer, param or activations, joined by commas, to host memory; as separate flags\n" +
+			"--offload-optimizer, --offload-param (both also =nvme), --offload-activations"},
 	{Name: "config", Value: "FILE", Whole: true, About: "the config.json of a model of Hugging Face's, or its folder"},
-	{Name: "parameters", Value: "SIZE", Whole: true, About: "the number of parameters, of a job too; --layers N, --hidden N, --heads N, --kv-heads N,\n" +
-		"--intermediate N, --vocab N: the model's shape"},
+	{Name: "parameters", Value: "SIZE", Whole: true,
+		About: "the number of parameters, of a job too; --layers N, --hidden N, --heads N, --kv-heads N,\n" +
+			"--intermediate N, --vocab N: the model's shape"},
 	{Name: "layers", Whole: true},
 	{Name: "heads", Whole: true},
 	{Name: "kv-heads", Whole: true},
@@ -55,7 +63,8 @@ var estimateOptions = []Option{
 }
 
 // estimate has these and the options of a run.
-var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions), Abbreviations: true, Remainder: true}
+var estimate = OptionGrammar{Options: slices.Concat(torchrunOptions(), runOptions, estimateOptions),
+	Abbreviations: true, Remainder: true}
 
 // sizeLike matches a word that is probably meant as a number of parameters.
 var sizeLike = lazy.Regexp(`^[0-9][0-9._]*([eE][+]?[0-9]+)?[A-Za-z]{0,2}$`)

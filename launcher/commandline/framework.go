@@ -128,7 +128,8 @@ func (s *Starts) count(inner *Inner, given string, env map[string]string) {
 	}
 	if s.Nodes != "" && variable(s.Nodes) != "" {
 		inner.Nodes = Nodes{
-			Count: NodeValue{variable(s.Nodes), s.Nodes}, Rank: NodeValue{variable(nodeRank), nodeRank}, Head: NodeValue{variable(masterAddr), masterAddr},
+			Count: NodeValue{variable(s.Nodes), s.Nodes}, Rank: NodeValue{variable(nodeRank), nodeRank},
+			Head: NodeValue{variable(masterAddr), masterAddr},
 		}
 	}
 	inner.Alone = inner.Alone && !inner.Nodes.Several()
@@ -233,8 +234,10 @@ var composer = RankLauncher{
 var tune = RankLauncher{
 	Command: []string{"tune", "run"},
 	takes:   takeFramework,
-	Grammar: OptionGrammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true, Remainder: true},
-	Starts:  Starts{Site: "recipes/{1}.py", One: true, Alone: true, Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
+	Grammar: OptionGrammar{Options: without(torchrunOptions(), "no-python", "module"), Abbreviations: true,
+		Remainder: true},
+	Starts: Starts{Site: "recipes/{1}.py", One: true, Alone: true,
+		Files: map[string]string{"config": "recipes/configs/{}.yaml"}},
 }
 
 // without returns options, the named ones with the meaning Refused.
@@ -252,7 +255,8 @@ var llamaFactory = RankLauncher{
 	Command: []string{"llamafactory-cli", "train"}, Aliases: [][]string{{"lmf", "train"}},
 	takes:   takeFramework,
 	Grammar: OptionGrammar{Mixed: true},
-	Starts:  Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true, Forced: "FORCE_TORCHRUN"},
+	Starts: Starts{Module: "llamafactory.launcher", Ranks: "NPROC_PER_NODE", Nodes: "NNODES", Alone: true,
+		Forced: "FORCE_TORCHRUN"},
 }
 
 // swift is ms-swift's launcher (swift/cli/main.py).
@@ -261,7 +265,8 @@ func swift(command string) RankLauncher {
 		Command: []string{"swift", command},
 		takes:   takeFramework,
 		Grammar: OptionGrammar{Mixed: true},
-		Starts:  Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true, Alone: true},
+		Starts: Starts{Module: "swift.cli." + command, Expand: true, Ranks: "NPROC_PER_NODE", Nodes: "NNODES", One: true,
+			Alone: true},
 	}
 }
 
@@ -271,22 +276,28 @@ var axolotl = RankLauncher{
 	Command: []string{"axolotl", "train"},
 	takes:   takeThrough,
 	Grammar: OptionGrammar{Mixed: true, Options: slices.Concat(
-		handedOn("num_processes", "main_process_port"), valued("launcher"), meaning(Refused, append(valued("cloud", "sweep"), bare("use_ray")...)))},
+		handedOn("num_processes", "main_process_port"), valued("launcher"),
+		meaning(Refused, append(valued("cloud", "sweep"), bare("use_ray")...)))},
 	Starts: Starts{Module: "axolotl.cli.train", Through: "launcher"},
 }
 
 // trl has a command for each trainer, and starts its module with accelerate launch.
-var trl = []RankLauncher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"), trlCommand("reward"), trlCommand("rloo")}
+var trl = []RankLauncher{trlCommand("sft"), trlCommand("dpo"), trlCommand("grpo"), trlCommand("kto"),
+	trlCommand("reward"), trlCommand("rloo")}
 
 func trlCommand(command string) RankLauncher {
 	return RankLauncher{
 		Command: []string{"trl", command},
 		takes:   takeThrough,
 		Grammar: OptionGrammar{Mixed: true, Options: slices.Concat(valued("accelerate_config"), handedOn(
-			"num_processes", "main_process_port", "main_process_ip", "machine_rank", "num_machines", "config_file", "gpu_ids", "mixed_precision", "multi_gpu",
-			"use_deepspeed", "use_fsdp", "cpu", "same_network", "num_cpu_threads_per_process", "zero_stage", "deepspeed_config_file", "offload_optimizer_device",
-			"offload_param_device", "zero3_init_flag", "zero3_save_16bit_model", "fsdp_version", "fsdp_offload_params", "fsdp_sharding_strategy",
-			"fsdp_reshard_after_forward", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_state_dict_type", "fsdp_activation_checkpointing",
+			"num_processes", "main_process_port", "main_process_ip", "machine_rank", "num_machines", "config_file", "gpu_ids",
+			"mixed_precision", "multi_gpu",
+			"use_deepspeed", "use_fsdp", "cpu", "same_network", "num_cpu_threads_per_process", "zero_stage",
+			"deepspeed_config_file", "offload_optimizer_device",
+			"offload_param_device", "zero3_init_flag", "zero3_save_16bit_model", "fsdp_version", "fsdp_offload_params",
+			"fsdp_sharding_strategy",
+			"fsdp_reshard_after_forward", "fsdp_auto_wrap_policy", "fsdp_transformer_layer_cls_to_wrap", "fsdp_state_dict_type",
+			"fsdp_activation_checkpointing",
 			"dynamo_backend", "dynamo_mode"))},
 		Starts: Starts{
 			Module: "trl.scripts." + command, HandedIn: "config",
@@ -337,7 +348,8 @@ func takeThrough(l *RankLauncher, c LauncherCall) (Inner, error) {
 	case "torchrun":
 		return takeTorchrun(handed)
 	}
-	return Inner{Kind: Module, Argv: module[1:], Ranks: "1", RankStarter: RankStarter{Alone: true}}, nil // python: one process
+	// python: one process
+	return Inner{Kind: Module, Argv: module[1:], Ranks: "1", RankStarter: RankStarter{Alone: true}}, nil
 }
 
 // handedInFile returns the launcher's options in the module's configuration file, sorted by name.
@@ -360,7 +372,8 @@ func (l *RankLauncher) handedInFile(args []string, files Files) ([]string, error
 		switch {
 		case o == nil:
 		case o.Means == Refused:
-			return nil, fmt.Errorf("gpurun cannot take %s in %s over: set launch.ranks = \"self\", or leave it out", pair.Key, file.Value)
+			return nil, fmt.Errorf("gpurun cannot take %s in %s over: set launch.ranks = \"self\", or leave it out", pair.Key,
+				file.Value)
 		case pair.Kind == Null, pair.Kind == Single && strings.EqualFold(pair.Text, "false"):
 		case pair.Kind != Single:
 			return nil, fmt.Errorf("%s: %s is not a single value, which gpurun cannot turn into an option", file.Value, pair.Key)

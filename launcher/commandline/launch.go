@@ -115,7 +115,9 @@ func ReadTorchrun(args []string, env Environ, legacy bool) (*TorchrunCommand, er
 	}
 	l.Command, l.From = read.Rest, read.From
 	l.Flags = flags(args[:read.From], read.Given, func(o *Option) bool { return slices.Contains(ofOneRun, o.Name) })
-	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool { return IsOwnOption(o.Name) || o.Name == "python" })
+	l.Torchrun = flags(args[:read.From], read.Given, func(o *Option) bool {
+		return IsOwnOption(o.Name) || o.Name == "python"
+	})
 	l.LocalRankArg = legacy && !l.useEnv
 	return l, l.finish()
 }
@@ -203,10 +205,13 @@ func (l *TorchrunCommand) warnOfMeeting() {
 	if l.Nodes.Several() {
 		where = ""
 		l.idle = slices.DeleteFunc(l.idle, func(source string) bool {
-			return slices.ContainsFunc(l.given, func(g Given) bool { return g.Source == source && slices.Contains(onOneNode, g.Name) })
+			return slices.ContainsFunc(l.given, func(g Given) bool {
+				return g.Source == source && slices.Contains(onOneNode, g.Name)
+			})
 		})
 	} else if g, ok := (Reading{Given: l.given}).Last("master-addr"); ok && !slices.Contains(loopbacks, g.Value) {
-		l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect on one node: ranks meet at 127.0.0.1", g.Source, g.Value))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s=%s has no effect on one node: ranks meet at 127.0.0.1", g.Source,
+			g.Value))
 	}
 	if len(l.idle) > 0 {
 		verb := "have"

@@ -372,8 +372,10 @@ func getopt(without, with string) OptionGrammar {
 
 // pythonGrammar is the interpreter's own command line (Modules/main.c).
 var pythonGrammar = OptionGrammar{Options: append(
-	bare("b", "B", "d", "E", "h", "i", "I", "O", "P", "q", "s", "S", "u", "v", "V", "x", "?", "help", "version", "help-env", "help-xoptions", "help-all"),
-	Option{Short: 'm', Last: true}, Option{Short: 'c', Last: true}, Option{Short: 'X'}, Option{Short: 'W'}, Option{Name: "check-hash-based-pycs"},
+	bare("b", "B", "d", "E", "h", "i", "I", "O", "P", "q", "s", "S", "u", "v", "V", "x", "?", "help", "version",
+		"help-env", "help-xoptions", "help-all"),
+	Option{Short: 'm', Last: true}, Option{Short: 'c', Last: true}, Option{Short: 'X'}, Option{Short: 'W'},
+	Option{Name: "check-hash-based-pycs"},
 )}
 
 // A Python is the command line of an interpreter.
@@ -408,7 +410,8 @@ func ReadPython(words []string) (Python, error) {
 			p.Kind, p.Plain = Program, false
 		default:
 			p.Plain = false
-			p.Clear = p.Clear && (g.Name != "" || strings.IndexByte("bBdOPqsvXW", g.Short) >= 0) && !strings.HasPrefix(g.Name, "help") && g.Name != "version"
+			p.Clear = p.Clear && (g.Name != "" || strings.IndexByte("bBdOPqsvXW", g.Short) >= 0) &&
+				!strings.HasPrefix(g.Name, "help") && g.Name != "version"
 			p.Options = append(p.Options, g.String())
 			if !g.Bare {
 				p.Options = append(p.Options, g.Value)

@@ -18,7 +18,8 @@ type ProgramTable struct {
 // here.
 var Known = ProgramTable{
 	Launchers: slices.Concat(
-		[]RankLauncher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory, swift("sft"), swift("pt")},
+		[]RankLauncher{torchrun, torchDistributedLaunch, accelerate, deepspeed, composer, tune, axolotl, llamaFactory,
+			swift("sft"), swift("pt")},
 		trl, opaque,
 	),
 	Wrappers: wrappers,
@@ -44,7 +45,8 @@ func (t *ProgramTable) Starts(word string) bool {
 		return true
 	}
 	return slices.ContainsFunc(t.Launchers, func(l RankLauncher) bool {
-		return slices.ContainsFunc(append([][]string{l.Command}, l.Aliases...), func(c []string) bool { return len(c) > 0 && c[0] == name })
+		return slices.ContainsFunc(append([][]string{l.Command}, l.Aliases...),
+			func(c []string) bool { return len(c) > 0 && c[0] == name })
 	})
 }
 
@@ -392,8 +394,10 @@ var foreign = []Foreign{
 	{Names: []string{"srun"}, Where: onNodes, Needs: oneANode},
 	{Names: []string{"salloc"}, Where: "waits for nodes first"},
 	{Names: []string{"sbatch", "qsub", "bsub"}, Where: "starts a script later", Batch: true},
-	{Names: []string{"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"}, Where: onNodes, Needs: oneANode, Once: "ppr:1:node"},
+	{Names: []string{"mpirun", "mpiexec", "orterun", "prterun", "mpiexec.hydra"}, Where: onNodes, Needs: oneANode,
+		Once: "ppr:1:node"},
 	{Names: []string{"ssh"}, Where: "starts the command on another machine", Needs: "gpurun has to be installed there"},
-	{Names: []string{"docker", "podman", "nerdctl"}, Subcommands: []string{"run", "exec"}, Where: inContainer, Needs: needsImage},
+	{Names: []string{"docker", "podman", "nerdctl"}, Subcommands: []string{"run", "exec"}, Where: inContainer,
+		Needs: needsImage},
 	{Names: []string{"kubectl", "oc"}, Subcommands: []string{"exec", "run"}, Where: inContainer, Needs: needsImage},
 }

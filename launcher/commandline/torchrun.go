@@ -29,19 +29,23 @@ func torchrunOptions() []Option {
 		{Name: "nproc-per-node", Means: Ranks, Value: "N", About: "the number of ranks, or auto, gpu or cpu"},
 		{Name: "module", Short: 'm', Bare: true, Means: AsModule, field: func(l *TorchrunCommand) any { return &l.module },
 			About: "the script is a module, as in python -m"},
-		{Name: "no-python", Bare: true, Means: AsProgram, field: func(l *TorchrunCommand) any { return &l.noPython }, About: "the script is a program"},
+		{Name: "no-python", Bare: true, Means: AsProgram, field: func(l *TorchrunCommand) any { return &l.noPython },
+			About: "the script is a program"},
 		{Name: "max-restarts", Value: "N", About: "restarts for failures that no remedy answers"},
 		{Name: "log-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.LogDir },
 			About: "the folder of the job's runs, in place of .gpurun/JOB"},
 		{Name: "redirects", Short: 'r', Value: "STD", field: func(l *TorchrunCommand) any { return &l.Redirects },
 			About: "streams that go only to files: 1 (out), 2 (err), 3 (both), or RANK:STD,…"},
-		{Name: "tee", Short: 't', Value: "STD", field: func(l *TorchrunCommand) any { return &l.Tee }, About: "streams that go to files and to the console"},
+		{Name: "tee", Short: 't', Value: "STD", field: func(l *TorchrunCommand) any { return &l.Tee },
+			About: "streams that go to files and to the console"},
 		{Name: "local-ranks-filter", Value: "R", About: "the ranks whose output reaches the console: 0,1,…"},
-		{Name: "role", Value: "NAME", field: func(l *TorchrunCommand) any { return &l.Role }, About: "ROLE_NAME, and the prefix of the console's lines"},
+		{Name: "role", Value: "NAME", field: func(l *TorchrunCommand) any { return &l.Role },
+			About: "ROLE_NAME, and the prefix of the console's lines"},
 		{Name: "master-port", Value: "PORT", About: "by default a free one for each attempt"},
 		{Name: "rdzv-id", Value: "ID", About: "TORCHELASTIC_RUN_ID; by default a fresh one for each attempt"},
 		{Name: "shutdown-timeout", Value: "S", About: "seconds between SIGTERM and SIGKILL; by default 25"},
-		{Name: "nnodes", Means: NodeCount, Value: "N", About: "the number of nodes, each of which starts gpurun with the same command; fixed, not 2:4"},
+		{Name: "nnodes", Means: NodeCount, Value: "N",
+			About: "the number of nodes, each of which starts gpurun with the same command; fixed, not 2:4"},
 		{Name: "node-rank", Value: "K", About: "which of them this is, from 0"},
 		{Name: "master-addr", Value: "HOST", About: "where node 0 is; or --rdzv-endpoint HOST"},
 		{Name: "standalone", Bare: true, field: func(l *TorchrunCommand) any { return &l.standalone }},
@@ -90,7 +94,8 @@ var helpOption = Option{Name: "help", Short: 'h', Bare: true, Variable: none, Me
 var ownOptions = []Option{
 	{Name: "json", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.JSON },
 		About: "print events as JSON lines on stdout, the verdict last; all else goes to stderr"},
-	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet }, About: "show only failures and the end"},
+	{Name: "quiet", Bare: true, field: func(l *TorchrunCommand) any { return &l.Own.Quiet },
+		About: "show only failures and the end"},
 	{Name: "run-dir", Value: "DIR", field: func(l *TorchrunCommand) any { return &l.Own.RunDir },
 		About: "the run directory; one that exists continues where it stopped"},
 	{Name: "run-id", Value: "ID", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.RunID },
@@ -119,7 +124,8 @@ var policyOptions = []Option{
 	{Name: "never", Value: "NAME,…", Whole: true, About: "remedies or knobs to leave alone; may be given several times"},
 	{Name: "no-in-place", Bare: true, Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.NotInPlace },
 		About: "do not do a step again inside the process that ran out of memory: relaunch the job"},
-	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts }, About: "the most attempts; one that a signal or the scheduler ended does not count"},
+	{Name: "max-attempts", Value: "N", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.MaxAttempts },
+		About: "the most attempts; one that a signal or the scheduler ended does not count"},
 	{Name: "device-memory", Value: "SIZE", Whole: true, field: func(l *TorchrunCommand) any { return &l.Own.DeviceMemory },
 		About: "a ceiling for each rank, such as 24GiB"},
 }
@@ -134,7 +140,8 @@ var ofOneRun = []string{"run-dir", "run-id", "fresh"}
 // torch.distributed.launch.
 var (
 	gpurun       = OptionGrammar{Options: append(torchrunOptions(), runOptions...), Abbreviations: true, Remainder: true}
-	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, useEnv)...), Abbreviations: true, Remainder: true}
+	legacyGpurun = OptionGrammar{Options: append(torchrunOptions(), append(runOptions, useEnv)...), Abbreviations: true,
+		Remainder: true}
 )
 
 // IsTorchrunOption reports whether torchrun has an option of that name, which is written with dashes.
@@ -175,13 +182,15 @@ func AsksJSON(verb string, words []string) bool {
 	}
 	rest := words[p.at:]
 	return slices.ContainsFunc(p.found, func(g Given) bool { return g.Name == "json" }) ||
-		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike().MatchString(rest[0])) && slices.Contains(rest, "--json")
+		len(rest) > 0 && (strings.HasSuffix(rest[0], ".toml") || verb == "estimate" && sizeLike().MatchString(rest[0])) &&
+			slices.Contains(rest, "--json")
 }
 
 // Verbs are gpurun's verbs, including reserved ones. As the first word a verb is never a program, unless it
 // follows a "--".
 var Verbs = []string{
-	"run", "plan", "diagnose", "explain", "recipes", "init", "estimate", "doctor", "runs", "resume", "status", "logs", "report", "verdict", "clean", "secret", "completion", "version", "help",
+	"run", "plan", "diagnose", "explain", "recipes", "init", "estimate", "doctor", "runs", "resume", "status", "logs",
+	"report", "verdict", "clean", "secret", "completion", "version", "help",
 }
 
 // Std is a set of standard streams, with torchrun's numbers.

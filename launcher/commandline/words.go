@@ -194,7 +194,8 @@ func (s *splitter) operator(at int) error {
 	case two == "$(":
 		return s.refuse(at, "$( runs a command", "write the value, or "+throughShell)
 	case c == '$' && s.lookup != nil:
-		return s.refuse(at, "$ stands for more than the value of a variable", "write $NAME, ${NAME} or ${NAME:-word}, or "+throughShell)
+		return s.refuse(at, "$ stands for more than the value of a variable",
+			"write $NAME, ${NAME} or ${NAME:-word}, or "+throughShell)
 	case c == '$':
 		return s.refuse(at, "$ stands for a variable or a command", "write the value, or "+throughShell)
 	case c == '`':
@@ -361,7 +362,8 @@ func (w *literal) variable(p *syntax.ParamExp, inQuotes bool) error {
 	case p.Exp != nil && value == "":
 		return w.otherwise(p.Exp.Word, inQuotes)
 	case !set:
-		return w.fail(at, "$"+name+" is not set", fmt.Sprintf("set it in job.env or in gpurun's environment, or write ${%s:-value}", name))
+		return w.fail(at, "$"+name+" is not set",
+			fmt.Sprintf("set it in job.env or in gpurun's environment, or write ${%s:-value}", name))
 	}
 	w.put(value, inQuotes)
 	return nil
@@ -370,7 +372,8 @@ func (w *literal) variable(p *syntax.ParamExp, inQuotes bool) error {
 // isPlain reports whether nothing is done with a variable's value, but for a word in its place
 // where it is empty or not set.
 func isPlain(p *syntax.ParamExp) bool {
-	return !p.Excl && !p.Length && !p.Width && !p.IsSet && p.Flags == nil && p.NestedParam == nil && p.Index == nil && p.Slice == nil && p.Repl == nil &&
+	return !p.Excl && !p.Length && !p.Width && !p.IsSet && p.Flags == nil && p.NestedParam == nil && p.Index == nil &&
+		p.Slice == nil && p.Repl == nil &&
 		p.Names == 0 && len(p.Modifiers) == 0 && (p.Exp == nil || p.Exp.Op == syntax.DefaultUnsetOrNull)
 }
 
@@ -447,8 +450,8 @@ func Paste(words ...string) string {
 	return strings.Join(pasted, " ")
 }
 
-// PasteWord quotes one word for every POSIX shell, if necessary. A word with characters that a terminal does not show stays on
-// one line, as gpurun's messages escape these.
+// PasteWord quotes one word for every POSIX shell, if necessary. A word with characters that a terminal does not show
+// stays on one line, as gpurun's messages escape these.
 func PasteWord(w string) string {
 	hidden := func(r rune) bool { return !unicode.IsPrint(r) }
 	if strings.ContainsFunc(w, hidden) && !strings.HasSuffix(w, "\n") { // $() removes line breaks at the end

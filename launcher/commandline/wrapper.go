@@ -122,12 +122,15 @@ func (w *Wrapper) valued(word string) bool {
 // wrappers are the known wrappers, with the options that are needed to find the command.
 var wrappers = []Wrapper{
 	{Command: []string{"exec"}, TakenOff: true, Grammar: getopt("c l", "a")},
-	{Command: []string{"env"}, Assignments: true, TakenOff: true, Opaque: map[string]string{"ignore-environment": cleans, "i": cleans, "chdir": moves, "C": moves},
+	{Command: []string{"env"}, Assignments: true, TakenOff: true,
+		Opaque:  map[string]string{"ignore-environment": cleans, "i": cleans, "chdir": moves, "C": moves},
 		Grammar: getopt("i ignore-environment 0 null v debug", "u unset C chdir a argv0")},
 	{Command: []string{"nohup"}},
-	{Command: []string{"setsid"}, Opaque: map[string]string{"": "leaves the command behind"}, Grammar: getopt("c ctty f fork w wait", "")},
+	{Command: []string{"setsid"}, Opaque: map[string]string{"": "leaves the command behind"},
+		Grammar: getopt("c ctty f fork w wait", "")},
 	{Command: []string{"time"}, Grammar: getopt("p portability a append v verbose q quiet", "f format o output")},
-	{Command: []string{"timeout"}, Operands: 1, Grammar: getopt("f foreground p preserve-status v verbose", "k kill-after s signal")},
+	{Command: []string{"timeout"}, Operands: 1, Grammar: getopt("f foreground p preserve-status v verbose",
+		"k kill-after s signal")},
 	{Command: []string{"nice"}, Grammar: getopt("", "n adjustment")},
 	{Command: []string{"ionice"}, Grammar: getopt("t ignore", "c class n classdata")},
 	{Command: []string{"stdbuf"}, Grammar: getopt("", "i input o output e error")},
@@ -137,14 +140,19 @@ var wrappers = []Wrapper{
 	{Command: []string{"sudo"}, Assignments: true, Opaque: map[string]string{"": cleans},
 		Grammar: getopt("A askpass b background E B bell H set-home i login k K n non-interactive P S stdin s shell", //
 			"u user g group D chdir R chroot p prompt C close-from h host r role t type T command-timeout U other-user")},
-	{Command: []string{"uv", "run"}, Environment: true, Installs: true, Runs: true, Opaque: map[string]string{"directory": moves}, Grammar: uvRun},
+	{Command: []string{"uv", "run"}, Environment: true, Installs: true, Runs: true,
+		Opaque: map[string]string{"directory": moves}, Grammar: uvRun},
 	{Command: []string{"poetry", "run"}, Environment: true, Opaque: map[string]string{"directory": moves, "C": moves},
 		Grammar: getopt("n no-interaction no-plugins no-cache q quiet v verbose ansi no-ansi", "C directory P project")},
-	{Command: []string{"pdm", "run"}, Environment: true, Runs: true, Opaque: map[string]string{"project": moves, "p": moves},
+	{Command: []string{"pdm", "run"}, Environment: true, Runs: true,
+		Opaque:  map[string]string{"project": moves, "p": moves},
 		Grammar: getopt("s site-packages q quiet v verbose", "p project e env-file venv c config")},
-	{Command: []string{"pipenv", "run"}, Environment: true, Grammar: getopt("q quiet v verbose site-packages", "python pypi-mirror")},
-	{Command: []string{"hatch", "run"}, Environment: true, Installs: true, Opaque: map[string]string{"project": moves, "p": moves},
-		Grammar: getopt("v verbose q quiet no-color interactive no-interactive", "e env p project data-dir cache-dir config")},
+	{Command: []string{"pipenv", "run"}, Environment: true,
+		Grammar: getopt("q quiet v verbose site-packages", "python pypi-mirror")},
+	{Command: []string{"hatch", "run"}, Environment: true, Installs: true,
+		Opaque: map[string]string{"project": moves, "p": moves},
+		Grammar: getopt("v verbose q quiet no-color interactive no-interactive",
+			"e env p project data-dir cache-dir config")},
 	{Command: []string{"pixi", "run"}, Environment: true, Installs: true, Opaque: map[string]string{"clean-env": cleans},
 		Grammar: getopt("frozen locked no-install as-is no-lockfile-update q quiet v verbose clean-env skip-deps x executable no-progress force-activate no-completions n dry-run",
 			"e environment manifest-path m color templated concurrent-downloads tls-no-verify")},
@@ -172,9 +180,12 @@ const condaHolds = "it holds the command's output back until the end"
 // condaRun returns the wrapper for conda, or a program like it.
 func condaRun(name, holds string) Wrapper {
 	return Wrapper{
-		Command: []string{name, "run"}, Environment: true, Holds: holds, Streams: []string{"no-capture-output", "live-stream", "s"},
-		Opaque:  map[string]string{"cwd": moves, "clean-env": cleans, "detach": "leaves the command behind", "d": "leaves the command behind"},
-		Grammar: getopt("v verbose dev debug-wrapper-scripts no-capture-output live-stream s clean-env detach d", "n name p prefix cwd a attach r root-prefix e env"),
+		Command: []string{name, "run"}, Environment: true, Holds: holds,
+		Streams: []string{"no-capture-output", "live-stream", "s"},
+		Opaque: map[string]string{"cwd": moves, "clean-env": cleans, "detach": "leaves the command behind",
+			"d": "leaves the command behind"},
+		Grammar: getopt("v verbose dev debug-wrapper-scripts no-capture-output live-stream s clean-env detach d",
+			"n name p prefix cwd a attach r root-prefix e env"),
 	}
 }
 
@@ -182,7 +193,8 @@ func condaRun(name, holds string) Wrapper {
 func containerised(name string) Wrapper {
 	return Wrapper{
 		Command: []string{name, "exec"}, Subcommands: []string{"run"}, Operands: 1, Environment: true, Contained: true,
-		Opaque: map[string]string{"pwd": moves, "cwd": moves, "W": moves, "workdir": moves, "e": cleans, "cleanenv": cleans, "c": cleans, "contain": cleans, "C": cleans, "containall": cleans},
+		Opaque: map[string]string{"pwd": moves, "cwd": moves, "W": moves, "workdir": moves, "e": cleans, "cleanenv": cleans,
+			"c": cleans, "contain": cleans, "C": cleans, "containall": cleans},
 		Grammar: getopt("nv nvccli rocm c contain C containall e cleanenv i ipc p pid f fakeroot writable writable-tmpfs w compat no-eval u userns d debug q quiet s silent v verbose",
 			"B bind env env-file H home pwd cwd W workdir o overlay app n net network security scratch S mount cpus memory"),
 	}
@@ -254,7 +266,8 @@ func (s *SeenThrough) add(w Wrapped) {
 	before, own := s.Words, s.Inner[:w.At]
 	s.Inner, s.Wrappers = w.Inner, append(s.Wrappers, w.Wrapper)
 	s.Words, s.Ask = slices.Concat(before, own), slices.Concat(before, own)
-	if w.Holds != "" && !slices.ContainsFunc(w.Given, func(g Given) bool { return slices.Contains(w.Streams, g.option()) }) {
+	if w.Holds != "" && !slices.ContainsFunc(w.Given,
+		func(g Given) bool { return slices.Contains(w.Streams, g.option()) }) {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s: %s, without --%s", w.Name(), w.Holds, w.Streams[0]))
 	}
 	if !w.Runs {
@@ -273,7 +286,8 @@ func (s *SeenThrough) add(w Wrapped) {
 	words, script := plain("-s", "--script", "--gui-script")
 	first := s.Inner[0]
 	s.Ask = words
-	s.Direct = script || !strings.Contains(first, "://") && (strings.HasSuffix(first, ".py") || strings.HasSuffix(first, ".pyw"))
+	s.Direct = script || !strings.Contains(first, "://") &&
+		(strings.HasSuffix(first, ".py") || strings.HasSuffix(first, ".pyw"))
 }
 
 // opaque explains why gpurun cannot see the command of a wrapper; empty if it can.

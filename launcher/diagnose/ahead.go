@@ -19,7 +19,8 @@ type aheadBlock struct {
 
 func readAhead(in io.Reader) *aheadReader {
 	const blocks = 3 // one that is read, one that waits, and one that is scanned
-	r := &aheadReader{blocks: make(chan aheadBlock, 1), free: make(chan []byte, blocks), quit: make(chan struct{}), done: make(chan struct{})}
+	r := &aheadReader{blocks: make(chan aheadBlock, 1), free: make(chan []byte, blocks), quit: make(chan struct{}),
+		done: make(chan struct{})}
 	for range blocks {
 		r.free <- make([]byte, blockSize)
 	}

@@ -137,7 +137,8 @@ func (q Request) Run() error {
 		return errext.Errorf("gpurun diagnose slurm-1234.out", "diagnose takes the files that hold the job's output")
 	}
 	if n := q.ExitCode; n != nil && (*n < -lastSignal || *n > 255) {
-		return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal), "--exit-code: %d is not an exit code that a job can end with", *n)
+		return errext.Errorf(fmt.Sprintf("a process ends with 0 to 255; -1 to -%d is for a signal", lastSignal),
+			"--exit-code: %d is not an exit code that a job can end with", *n)
 	}
 	in := Collector{Stdin: q.Stdin, Attempt: q.Attempt, ExitCode: q.ExitCode, FileSystem: q.FileSystem}
 	jobs, failed := in.jobsOf(q.Names)
@@ -161,7 +162,8 @@ func (q Request) Run() error {
 		}
 	}
 	if err := errors.Join(failed...); err != nil {
-		return errext.WithHint(err, cmp.Or(errext.Hint(err), "diagnose reads files of output, folders with such files, run directories of gpurun, and torchrun's --log-dir"))
+		return errext.WithHint(err, cmp.Or(errext.Hint(err),
+			"diagnose reads files of output, folders with such files, run directories of gpurun, and torchrun's --log-dir"))
 	}
 	return nil
 }
@@ -169,7 +171,8 @@ func (q Request) Run() error {
 // addFileSystems adds the file systems of the paths in errors about storage, unless a run noted
 // them. The output may come from another machine: the root is everywhere, so only a mount counts.
 func (c Collector) addFileSystems(e *strategy.Evidence) {
-	if c.FileSystem == nil || slices.ContainsFunc(e.Facts, func(f strategy.Fact) bool { return strategy.As[*strategy.FileSystem](f) != nil }) {
+	if c.FileSystem == nil || slices.ContainsFunc(e.Facts,
+		func(f strategy.Fact) bool { return strategy.As[*strategy.FileSystem](f) != nil }) {
 		return
 	}
 	seen := map[string]bool{}

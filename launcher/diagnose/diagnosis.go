@@ -55,8 +55,10 @@ type Quote struct {
 func Diagnose(in Artifacts) FileDiagnosis {
 	d := strategy.Diagnose(in.Evidence)
 	r := FileDiagnosis{
-		File: in.Name, Files: append([]string{}, in.Files...), Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late, Figures: d.Figures,
-		Fragmented: d.Fragmented, Symptoms: []cause.Code{}, Evidence: quotes(d, in), Rule: d.Rule(), Starts: startsOf(in), whole: d,
+		File: in.Name, Files: append([]string{}, in.Files...), Cause: d.Cause, Fatal: d.Fatal, Phase: d.Phase, Late: d.Late,
+		Figures:    d.Figures,
+		Fragmented: d.Fragmented, Symptoms: []cause.Code{}, Evidence: quotes(d, in), Rule: d.Rule(), Starts: startsOf(in),
+		whole: d,
 	}
 	if d.Rank >= 0 {
 		r.Rank = &d.Rank
@@ -78,7 +80,9 @@ func Diagnose(in Artifacts) FileDiagnosis {
 
 // withMissing is the advice for output that does not show how the job ended: it names what would.
 func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
-	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool { return f.Finding() != nil && f.Finding().Says(cause.SaysComplaint) })
+	complaint := slices.IndexFunc(ev.Facts, func(f strategy.Fact) bool {
+		return f.Finding() != nil && f.Finding().Says(cause.SaysComplaint)
+	})
 	switch {
 	case r.Fatal && r.Cause == cause.Preempted && r.Advice == "" && slices.ContainsFunc(r.Evidence, func(q Quote) bool {
 		return strings.Contains(q.Text, "KeyboardInterrupt") || strings.Contains(q.Text, "SIGINT")
@@ -89,7 +93,8 @@ func withMissing(r FileDiagnosis, ev strategy.Evidence) string {
 	case r.Fatal || r.Cause == cause.None && r.Advice != "":
 		return r.Advice
 	case r.Cause == cause.None && complaint >= 0:
-		return fmt.Sprintf("its last line may be an error, %q: add --exit-code N if the job failed", mask.CutText(ev.Facts[complaint].Finding().Text, widestComplaint))
+		return fmt.Sprintf("its last line may be an error, %q: add --exit-code N if the job failed",
+			mask.CutText(ev.Facts[complaint].Finding().Text, widestComplaint))
 	case r.Cause == cause.None:
 		return "if the job failed, its error is not in this output: name the file of its stderr, too, or add --exit-code N"
 	}
@@ -191,7 +196,8 @@ func (r FileDiagnosis) paragraph() []string {
 		parts = append(parts, r.holders()...)
 	}
 	if r.Fragmented {
-		parts = append(parts, "the memory that PyTorch reserved and did not use would have been enough, but it is fragmented: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+		parts = append(parts,
+			"the memory that PyTorch reserved and did not use would have been enough, but it is fragmented: try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 	}
 	if r.Late && d.Growth == nil {
 		parts = append(parts, "it came after many good steps: suspect a long sample, fragmentation or a leak")

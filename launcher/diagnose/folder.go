@@ -170,7 +170,8 @@ func (c Collector) rankFolder(f folder) (facts []strategy.Fact, files int, faile
 			facts[i].Time = at
 		}
 	}
-	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json", Content: (*strategy.Finding)(&raised)}.WithText(shapes.Output))
+	facts = append(facts, strategy.Fact{Time: at, Rank: f.number, Source: "error.json",
+		Content: (*strategy.Finding)(&raised)}.WithText(shapes.Output))
 	return facts, files + 1, failed
 }
 

@@ -37,7 +37,8 @@ var (
 	// rank0.log, train-rank_3.err, Open MPI's and Horovod's rank.3/stdout.
 	ofRank = lazy.Regexp(`(?i)(^|[/._-])rank[._-]?(\d{1,6})([/._-]|$)`)
 	// The tasks of a job, and the roles of Kubernetes' PyTorchJob.
-	ofTask = lazy.Regexp(`(?i)(^|[/._-])(?:local_?rank|proc|process|task|worker|replica|master|chief|launcher)[._-]?(\d{1,6})([/._-]|$)`)
+	ofTask = lazy.Regexp(
+		`(?i)(^|[/._-])(?:local_?rank|proc|process|task|worker|replica|master|chief|launcher)[._-]?(\d{1,6})([/._-]|$)`)
 	ofNode = lazy.Regexp(`(?i)(^|[/._-])(?:node|host)[._-]?(\d{1,6})([/._-]|$)`)
 	// slurm-1.out and slurm-1.err, train.stdout.log, train.log and train.err.
 	ofStream = lazy.Regexp(`(?i)(^|[/._-])(?:stdout|stderr|out|err|output|error)([._-][^/]*|)$`)
@@ -180,7 +181,8 @@ func (c Collector) leftByLauncher(dir string) bool {
 	}
 	folders, _ := ranksIn(dir)
 	return slices.ContainsFunc(folders, func(f folder) bool {
-		return slices.ContainsFunc([]string{"stdout.log", "stderr.log", "error.json"}, func(name string) bool { return isFile(filepath.Join(f.path, name)) })
+		return slices.ContainsFunc([]string{"stdout.log", "stderr.log", "error.json"},
+			func(name string) bool { return isFile(filepath.Join(f.path, name)) })
 	})
 }
 
@@ -204,7 +206,8 @@ type search struct {
 }
 
 // notSearched are folders that hold no output of jobs.
-var notSearched = []string{"node_modules", "site-packages", "__pycache__", "lightning_logs", "checkpoints", "tb_logs", "tensorboard"}
+var notSearched = []string{"node_modules", "site-packages", "__pycache__", "lightning_logs", "checkpoints", "tb_logs",
+	"tensorboard"}
 
 func (s *search) folder(dir string, depth int) {
 	entries, err := system.ListFolder(dir, mostEntries)
@@ -245,7 +248,8 @@ func namesOutput(name string) bool {
 }
 
 // ofOutput matches the names of text files that hold output.
-var ofOutput = lazy.Regexp(`(^|[._-])(log|logs|out|err|output|stdout|stderr|slurm|nohup|console|train|training|rank\d*)([._-]|$)`)
+var ofOutput = lazy.Regexp(
+	`(^|[._-])(log|logs|out|err|output|stdout|stderr|slurm|nohup|console|train|training|rank\d*)([._-]|$)`)
 
 // file adds a file that can be the output of a job.
 func (s *search) file(path string) {

@@ -98,7 +98,8 @@ func changed(path string) time.Time {
 const headed = 64 << 10
 
 // firstLine matches gpurun's first line about a job: its devices, and the memory limit of each rank.
-var firstLine = lazy.Regexp(`(?m)^gpurun: job .*, (CPU|\d+ × [^,\r\n]+)(?:, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank)?\r?$`)
+var firstLine = lazy.Regexp(
+	`(?m)^gpurun: job .*, (CPU|\d+ × [^,\r\n]+)(?:, at most (\d+(?:\.\d+)?) ([KMGT])iB in each rank)?\r?$`)
 
 // An outputHead keeps the first bytes that are written to it.
 type outputHead struct{ text bytes.Buffer }

@@ -52,7 +52,8 @@ func (r FileDiagnosis) earlier() []string {
 		return nil
 	}
 	const shown = 5
-	lines := []string{fmt.Sprintf("the output holds %d starts of the job; this is the last, from line %d", n, r.Starts[n-1].Line)}
+	lines := []string{fmt.Sprintf("the output holds %d starts of the job; this is the last, from line %d", n,
+		r.Starts[n-1].Line)}
 	for i, s := range r.Starts[max(0, n-1-shown) : n-1] {
 		what := fmt.Sprintf("%s (%s)", s.whole.Sentence(), s.Cause)
 		if !s.Fatal {

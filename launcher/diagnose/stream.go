@@ -83,7 +83,8 @@ type heard struct {
 }
 
 func newStreamReader(rank int, source string) *streamReader {
-	r := &streamReader{rank: rank, source: source, scanner: cause.NewScanner(source), parts: map[string][]byte{}, seen: map[int]heard{}}
+	r := &streamReader{rank: rank, source: source, scanner: cause.NewScanner(source), parts: map[string][]byte{},
+		seen: map[int]heard{}}
 	r.scanner.OnFinding = r.found
 	return r
 }
@@ -106,7 +107,8 @@ func (r *streamReader) found(f cause.Finding) {
 	if from.writer != "" {
 		source = from.writer
 	}
-	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source, Content: (*strategy.Finding)(&f)}.WithText(shapes.Output))
+	r.evidence.Add(strategy.Fact{Rank: rank, Time: from.at, Source: source,
+		Content: (*strategy.Finding)(&f)}.WithText(shapes.Output))
 }
 
 // read reads text to its end.

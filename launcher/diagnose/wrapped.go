@@ -218,7 +218,8 @@ func timestampedEntry(line []byte) (entry, bool) {
 
 // rfc3339 cuts a timestamp off the beginning of a line.
 func rfc3339(line []byte) (stamp, rest []byte, ok bool) {
-	if len(line) < 20 || line[4] != '-' || line[7] != '-' || line[10] != 'T' || line[13] != ':' || line[16] != ':' || !isNumber(line[:4]) {
+	if len(line) < 20 || line[4] != '-' || line[7] != '-' || line[10] != 'T' || line[13] != ':' || line[16] != ':' ||
+		!isNumber(line[:4]) {
 		return nil, line, false
 	}
 	end := bytes.IndexByte(line, ' ')
@@ -287,7 +288,8 @@ func journalEntry(line []byte) (entry, bool) {
 		return entry{}, false
 	}
 	name, pid, numbered := bytes.Cut(program, []byte{'['})
-	if numbered && (len(pid) < 2 || pid[len(pid)-1] != ']' || !isNumber(pid[:len(pid)-1])) || !numbered && string(name) != "kernel" {
+	if numbered && (len(pid) < 2 || pid[len(pid)-1] != ']' || !isNumber(pid[:len(pid)-1])) || !numbered &&
+		string(name) != "kernel" {
 		return entry{}, false
 	}
 	return entry{writer: string(program), stamp: stamp, text: bytes.TrimPrefix(text, []byte{' '})}, true

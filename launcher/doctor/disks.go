@@ -162,7 +162,8 @@ func nvmeSpeed(ctx context.Context, p *patient) Result {
 func fastEnough(path string, write, read float64) Result {
 	text := fmt.Sprintf("%s: writes %s, reads %s", path, speed(write), speed(read))
 	if write < needed || read < needed {
-		return warn("name a folder on a local NVMe drive, or on several as RAID 0", "%s; offload waits for less than %s", text, speed(needed))
+		return warn("name a folder on a local NVMe drive, or on several as RAID 0", "%s; offload waits for less than %s",
+			text, speed(needed))
 	}
 	return found("%s", text)
 }
@@ -204,7 +205,8 @@ func measure(ctx context.Context, dir string, most int64) (write, read float64, 
 
 // moveBlocks moves so many blocks between a file and buffers, several at once, until all are moved or the time is
 // over. It returns how many, from the first without a gap, and bytes a second.
-func moveBlocks(ctx context.Context, blocks int64, memory []byte, move func(block []byte, at int64) (int, error)) (int64, float64, error) {
+func moveBlocks(ctx context.Context, blocks int64, memory []byte,
+	move func(block []byte, at int64) (int, error)) (int64, float64, error) {
 	var next, done atomic.Int64
 	moving, begin := errgroup.Group{}, time.Now()
 	for i := range depth {

@@ -1,5 +1,6 @@
 // Package doctor finds out whether a machine, and a job on it, can train. It checks the interpreter and its
-// PyTorch, the GPUs, memory, limits, disks, communication between ranks, and the scheduler. It reports problems and how to fix them.
+// PyTorch, the GPUs, memory, limits, disks, communication between ranks, and the scheduler. It reports problems and
+// how to fix them.
 //
 // A check is one row of groups and one function. A check that needs Python starts the job's interpreter like
 // a rank. When its time is over, the process and its descendants are ended: nothing is left behind.
@@ -82,7 +83,8 @@ var groups = []group{
 	}},
 	{"machine", "Machine", []check{
 		{name: "memory", examine: memory},
-		{name: "shared memory", examine: sharedMemory, lateFix: "/dev/shm does not answer: restart the container or the machine"},
+		{name: "shared memory", examine: sharedMemory,
+			lateFix: "/dev/shm does not answer: restart the container or the machine"},
 		{name: "clock", examine: clock},
 		{name: "configurations", examine: configurations, lateFix: diskHangs},
 	}},

@@ -65,15 +65,19 @@ func devices(ctx context.Context, p *patient) Result {
 	case c.err != nil:
 		return problem(reset, "%v", c.err)
 	case c.view.Name != "":
-		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name, c.view.Source)
+		return found("%d × %s (%s), which gpurun does not know: ceilings and health are off", c.view.Count, c.view.Name,
+			c.view.Source)
 	case c.view.Count == 0:
 		return none(ctx, p, c)
 	case c.view.Devices == nil && !ranks.HasNVML():
-		return warn("install the gpurun of the release page, which has NVML built in", "%s; this gpurun is built without NVML, and cannot read their state", listed)
+		return warn("install the gpurun of the release page, which has NVML built in",
+			"%s; this gpurun is built without NVML, and cannot read their state", listed)
 	case c.view.Devices == nil && c.nvml == nil:
-		return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility", "%s, and the driver's library NVML cannot be loaded", listed)
+		return problem("in a container, set NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+			"%s, and the driver's library NVML cannot be loaded", listed)
 	case c.view.Devices == nil:
-		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA orders models by speed", "%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
+		return warn("set CUDA_DEVICE_ORDER=PCI_BUS_ID: else CUDA orders models by speed",
+			"%s of different models, in an order that is not known (%s)", counted(c.view.Count, "GPU"), c.view.Source)
 	}
 	first := c.view.Devices[0]
 	text := fmt.Sprintf("%d × %s, %s", c.view.Count, first.Name, strategy.GiB(first.Total))
@@ -92,11 +96,14 @@ func none(ctx context.Context, p *patient, c cards) Result {
 	case promise != nil:
 		return problem(errext.Hint(promise), "none: %v", promise)
 	case c.hidden:
-		return warn("unset CUDA_VISIBLE_DEVICES, unless the job is to train on the CPU", "none: CUDA_VISIBLE_DEVICES hides all")
+		return warn("unset CUDA_VISIBLE_DEVICES, unless the job is to train on the CPU",
+			"none: CUDA_VISIBLE_DEVICES hides all")
 	case c.nvml != nil:
-		return problem("compare CUDA_VISIBLE_DEVICES with what nvidia-smi -L lists", "none that may be used (%s)", c.view.Source)
+		return problem("compare CUDA_VISIBLE_DEVICES with what nvidia-smi -L lists", "none that may be used (%s)",
+			c.view.Source)
 	case onTheBus(p.root):
-		return problem("install the NVIDIA driver, or load it: modprobe nvidia; docker: --gpus all", "a GPU of NVIDIA is on the bus, and its driver is not there")
+		return problem("install the NVIDIA driver, or load it: modprobe nvidia; docker: --gpus all",
+			"a GPU of NVIDIA is on the bus, and its driver is not there")
 	}
 	return warn("Slurm: --gpus=1; docker: --gpus all; Kubernetes: limit nvidia.com/gpu", "none")
 }
@@ -107,7 +114,8 @@ func (p *patient) forCPU(ctx context.Context) bool {
 	if p.prepared == nil || p.prepared.Accelerator() != "cpu" {
 		return false
 	}
-	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set && ranks.HidesDevices([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
+	if devices, set := p.job.Env["CUDA_VISIBLE_DEVICES"]; set &&
+		ranks.HidesDevices([]string{"CUDA_VISIBLE_DEVICES=" + devices}) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -178,7 +186,8 @@ func faultOf(h strategy.Health, err error) (fault, fix string) {
 	case h.Unfit() != "":
 		return h.Unfit(), "have the GPU reset when it is not in use: nvidia-smi --gpu-reset"
 	case h.Uncorrected > 0:
-		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct", "have the GPU reset, and watched: nvidia-smi -q -d ECC"
+		return counted(int(h.Uncorrected), "error") + " of its memory that ECC could not correct",
+			"have the GPU reset, and watched: nvidia-smi -q -d ECC"
 	}
 	return "", ""
 }

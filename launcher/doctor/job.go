@@ -30,7 +30,8 @@ func trainFile(_ context.Context, p *patient) Result {
 	if warnings := p.prepared.Warnings; len(warnings) > 0 {
 		return warn(more, "%s", strings.Join(warnings, "; "))
 	}
-	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks, "rank"), p.prepared.WhyRanks)
+	return found("%s: recipe %s, %s (%s)", p.job.Name, p.prepared.RecipeName(), counted(p.prepared.Ranks, "rank"),
+		p.prepared.WhyRanks)
 }
 
 // place reports the scheduler or launcher that started gpurun.
@@ -72,7 +73,8 @@ func timeOf(left time.Duration, end time.Time, again bool) Result {
 	case left < soon:
 		return warn("ask for more: --time (Slurm)", "%s", text)
 	case !again:
-		return warn("sbatch --requeue --signal=B:USR1@120: gpurun then continues by itself", "%s, and not started again", text)
+		return warn("sbatch --requeue --signal=B:USR1@120: gpurun then continues by itself", "%s, and not started again",
+			text)
 	}
 	return found("%s, and started again", text)
 }

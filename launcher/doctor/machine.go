@@ -108,7 +108,8 @@ func clock(context.Context, *patient) Result {
 // clockOf judges the kernel's answer (adjtimex(2)).
 func clockOf(state int, t unix.Timex) Result {
 	if state == unix.TIME_ERROR || t.Status&unix.STA_UNSYNC != 0 {
-		return warn("start chrony or systemd-timesyncd: timedatectl set-ntp true", "not synchronised: times in logs of several machines do not compare, certificates may fail")
+		return warn("start chrony or systemd-timesyncd: timedatectl set-ntp true",
+			"not synchronised: times in logs of several machines do not compare, certificates may fail")
 	}
 	return found("synchronised, within %s", (time.Duration(t.Maxerror) * time.Microsecond).Round(time.Millisecond))
 }
@@ -138,7 +139,8 @@ func (p *patient) readLimits(ctx context.Context) (limits, error) {
 
 // parseLimits reads lines such as "Max open files   1024   524288   files".
 func parseLimits(text string) (l limits, err error) {
-	for name, into := range map[string]*uint64{"Max locked memory": &l.locked, "Max open files": &l.files, "Max processes": &l.processes} {
+	for name, into := range map[string]*uint64{"Max locked memory": &l.locked, "Max open files": &l.files,
+		"Max processes": &l.processes} {
 		_, rest, _ := strings.Cut(text, name)
 		soft, _, _ := strings.Cut(strings.TrimLeft(rest, " "), " ")
 		if soft == "unlimited" {
@@ -208,7 +210,8 @@ func configurations(_ context.Context, p *patient) Result {
 	}
 	switch {
 	case err != nil:
-		return problem(cmp.Or(errext.Hint(err), "correct the file: gpurun refuses each run until then"), "%s", withoutExcerpts(err))
+		return problem(cmp.Or(errext.Hint(err), "correct the file: gpurun refuses each run until then"), "%s",
+			withoutExcerpts(err))
 	case len(j.Warnings) > 0:
 		return warn("gpurun help config shows what counts", "%s", strings.Join(j.Warnings, "; "))
 	case len(j.Settings()) == 0:
@@ -219,6 +222,7 @@ func configurations(_ context.Context, p *patient) Result {
 
 // withoutExcerpts returns the lines of an error without the lines of the file below each.
 func withoutExcerpts(err error) string {
-	lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.HasPrefix(line, " ") })
+	lines := slices.DeleteFunc(strings.Split(err.Error(), "\n"),
+		func(line string) bool { return strings.HasPrefix(line, " ") })
 	return strings.Join(lines, "; ")
 }

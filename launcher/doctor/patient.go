@@ -148,8 +148,9 @@ func stopped(ctx context.Context) error {
 
 func newPatient(o Subject) *patient {
 	return &patient{
-		root: os.DirFS("/"), host: ranks.ThisMachine(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy, driver: ranks.ConnectNVML(),
-		env: commandline.ParseEnviron(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
+		root: os.DirFS("/"), host: ranks.ThisMachine(), shm: "/dev/shm", environ: o.Environ, dir: o.Dir, busy: o.Busy,
+		driver: ranks.ConnectNVML(),
+		env:    commandline.ParseEnviron(cluster.RankEnv(o.Environ)), runDir: filepath.Join(o.Dir, ".gpurun"),
 	}
 }
 

@@ -37,7 +37,8 @@ type preflight struct {
 // PreflightOf returns the preflight of a job: nil if launch.preflight is off, or if the job uses no NVIDIA
 // GPU. A run that continues after a GPU failure has a preflight by default. The preflight returns the facts
 // that prevent the start, within a minute, and none if ctx ends before.
-func PreflightOf(p *job.Prepared, devices *ranks.DeviceBaseline, failed bool) func(ctx context.Context, warn func(string)) []strategy.Fact {
+func PreflightOf(p *job.Prepared, devices *ranks.DeviceBaseline, failed bool) func(ctx context.Context,
+	warn func(string)) []strategy.Fact {
 	used := p.Examined()
 	if p.Job.Launch.Preflight != job.PreflightOn && !failed || used == 0 {
 		return nil
@@ -63,7 +64,8 @@ func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact 
 		}
 		var facts []strategy.Fact
 		for _, event := range unfit {
-			facts = append(facts, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: (*strategy.DriverEvent)(&event)})
+			facts = append(facts, strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+				Content: (*strategy.DriverEvent)(&event)})
 		}
 		if facts != nil {
 			return facts
@@ -76,7 +78,8 @@ func (f *preflight) Run(ctx context.Context, warn func(string)) []strategy.Fact 
 func (f *preflight) askDriver(ctx context.Context) ([]cause.DriverEvent, string) {
 	found := f.driver.Findings(ctx) // Baseline warns about minor findings
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return []cause.DriverEvent{{Kind: cause.UnfitEvent, Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
+		return []cause.DriverEvent{{Kind: cause.UnfitEvent,
+			Fault: fmt.Sprintf("the GPUs' driver gives no answer for %s", driverBound)}}, ""
 	}
 	return found.Unfit, ""
 }

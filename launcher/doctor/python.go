@@ -104,7 +104,8 @@ func torchFits(_ context.Context, p *patient) Result {
 	case facts.Missing:
 		return problem("install PyTorch into that environment: "+installTorch, "there is none: %s", facts.Error)
 	case facts.Torch == "":
-		return problem("install it again; its libraries may be of another build or incomplete", "cannot be imported: %s", python.Shorten(facts.Error))
+		return problem("install it again; its libraries may be of another build or incomplete", "cannot be imported: %s",
+			python.Shorten(facts.Error))
 	}
 	return facts.fits(p.cards())
 }
@@ -116,26 +117,31 @@ func (f torchFacts) fits(c cards) Result {
 	case f.HIP != "":
 		return found("%s for ROCm %s, %s", f.Torch, f.HIP, sees)
 	case f.CUDA == "" && c.count() > 0:
-		return problem("install a PyTorch with CUDA: "+installTorch, "%s is built for the CPU, and there %s", f.Torch, are(c.count()))
+		return problem("install a PyTorch with CUDA: "+installTorch, "%s is built for the CPU, and there %s", f.Torch,
+			are(c.count()))
 	case f.CUDA == "":
 		return found("%s for the CPU", f.Torch)
 	case c.count() == 0:
 		return found("%s", built)
 	case c.cuda > 0 && major(f.CUDA) > c.cuda:
-		return problem(fmt.Sprintf("have the driver updated (%s), or install a PyTorch for CUDA %d", leastDriver(major(f.CUDA)), c.cuda),
+		return problem(fmt.Sprintf("have the driver updated (%s), or install a PyTorch for CUDA %d",
+			leastDriver(major(f.CUDA)), c.cuda),
 			"%s is built for CUDA %s, and driver %s knows CUDA %d at most", f.Torch, f.CUDA, c.version, c.cuda)
 	}
 	for _, d := range c.view.Devices {
 		if !f.has(d.Capability) {
 			return problem("install a PyTorch that is built for it: "+installTorch,
-				"%s has no code for GPU %d, %s of compute capability %d.%d (it has %s)", f.Torch, d.Index, d.Name, d.Capability[0], d.Capability[1], strings.Join(f.Architectures, " "))
+				"%s has no code for GPU %d, %s of compute capability %d.%d (it has %s)", f.Torch, d.Index, d.Name, d.Capability[0],
+				d.Capability[1], strings.Join(f.Architectures, " "))
 		}
 	}
 	switch {
 	case f.CUDAError != "":
-		return problem("nvidia-smi shows whether the driver works; docker: --gpus all", "%s cannot use the GPUs: %s", built, python.Shorten(f.CUDAError))
+		return problem("nvidia-smi shows whether the driver works; docker: --gpus all", "%s cannot use the GPUs: %s", built,
+			python.Shorten(f.CUDAError))
 	case f.Devices != c.count():
-		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s sees %s, and there %s", built, counted(f.Devices, "GPU"), are(c.count()))
+		return warn("compare CUDA_VISIBLE_DEVICES with nvidia-smi -L", "%s sees %s, and there %s", built,
+			counted(f.Devices, "GPU"), are(c.count()))
 	}
 	return found("%s, %s", built, sees)
 }

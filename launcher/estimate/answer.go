@@ -69,8 +69,10 @@ func (a *Forecast) JSON() any { return forecastJSON{} }
 
 func (a *Forecast) MarshalJSON() ([]byte, error) {
 	s := forecastJSON{
-		Parameters: a.Architecture.Parameters, Instants: map[string]int64{}, Parts: a.Instants.Most, Peak: [2]int64{a.Mean, a.Bound}, Host: a.Host, Cards: a.Cards,
-		PeakInstant: a.Instant, ByInstant: map[string]memory.Parts{}, Outside: a.Outside, HostLoading: a.Loading, NVMe: a.NVMe, Weights: a.weights,
+		Parameters: a.Architecture.Parameters, Instants: map[string]int64{}, Parts: a.Instants.Most,
+		Peak: [2]int64{a.Mean, a.Bound}, Host: a.Host, Cards: a.Cards,
+		PeakInstant: a.Instant, ByInstant: map[string]memory.Parts{}, Outside: a.Outside, HostLoading: a.Loading,
+		NVMe: a.NVMe, Weights: a.weights,
 		Architecture: shownArchitecture{a.Architecture, a.from}, Plan: a.Plan, Assumed: a.assumed(),
 	}
 	for n, parts := range a.Instants.All() {
@@ -95,7 +97,8 @@ func (a *Forecast) assumed() []string {
 		lines = append(lines, line)
 	}
 	if a.Plan.Attention != "eager" {
-		lines = append(lines, fmt.Sprintf("attention: %s, which does not hold the scores (--attention eager does)", a.Plan.Attention))
+		lines = append(lines, fmt.Sprintf("attention: %s, which does not hold the scores (--attention eager does)",
+			a.Plan.Attention))
 	}
 	lines = append(lines,
 		"cards: what PyTorch sees of the smallest one that is sold as that size, such as 79.1 GiB of 80 GB; at most: activations and logits × 1.5, as no process has measured them")
@@ -109,7 +112,9 @@ func (a *Forecast) modelLines() []string {
 	case s.Assumed:
 		lines := []string{fmt.Sprintf("model: a decoder of this size %s (--layers, --hidden, --intermediate, --heads; --config for the model's own)", like(s.Like))}
 		if s.AssumedVocabulary {
-			lines = append(lines, fmt.Sprintf("vocabulary: %d, in the bound 152064 (--vocab: 32000 for Llama 2 and Mistral, 128256 for Llama 3)", s.Vocabulary))
+			lines = append(lines,
+				fmt.Sprintf("vocabulary: %d, in the bound 152064 (--vocab: 32000 for Llama 2 and Mistral, 128256 for Llama 3)",
+					s.Vocabulary))
 		}
 		return lines
 	case a.from != "":
@@ -132,7 +137,8 @@ func (a *Forecast) weightsLine() string {
 	sum := fmt.Sprintf("%.3g bytes a parameter before sharding", r.Weights+r.Gradients+r.Master+r.States)
 	switch {
 	case a.Plan.DeepSpeed && r.Weights == 2:
-		return "weights: as DeepSpeed holds them, in 16 bits, with a master copy and states in fp32: " + sum + " (--weights fp32, bf16)"
+		return "weights: as DeepSpeed holds them, in 16 bits, with a master copy and states in fp32: " + sum +
+			" (--weights fp32, bf16)"
 	case a.Plan.DeepSpeed:
 		return "weights: as DeepSpeed holds them, in fp32: " + sum + " (--weights)"
 	case r.Weights == 2:

@@ -55,7 +55,8 @@ func Read(words []string) (*Request, error) {
 	case err != nil:
 		return nil, errext.WithHint(err, errext.Hint(err))
 	case len(read.Others) > 0:
-		return nil, errext.Errorf("gpurun help estimate lists its flags", "unexpected argument %q: it goes with a job only", read.Others[0])
+		return nil, errext.Errorf("gpurun help estimate lists its flags", "unexpected argument %q: it goes with a job only",
+			read.Others[0])
 	}
 	if g, given := read.Given["parameters"]; given && read.Size != "" && g.Value != read.Size {
 		return nil, errext.Errorf("keep one of them", "--parameters %s contradicts %s", g.Value, read.Size)
@@ -82,7 +83,8 @@ func (r *Request) Answer() (*Forecast, error) {
 	if plan.DeepSpeed {
 		weights = "deepspeed"
 	}
-	a := &Forecast{Estimated: memory.Estimate(shape, plan), weights: weights, notes: r.notes, measured: r.same(plan), from: r.from}
+	a := &Forecast{Estimated: memory.Estimate(shape, plan), weights: weights, notes: r.notes, measured: r.same(plan),
+		from: r.from}
 	full := a.Plan
 	full.Checkpointing = "full"
 	if full != a.Plan {

@@ -18,7 +18,8 @@ type fsdpKind struct {
 }
 
 // fsdpNumbers are the strategies that torch numbers (torch/distributed/fsdp/api.py, ShardingStrategy).
-var fsdpNumbers = map[string]string{"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard", "5": "hybrid_shard_zero2"}
+var fsdpNumbers = map[string]string{"1": "full_shard", "2": "shard_grad_op", "3": "no_shard", "4": "hybrid_shard",
+	"5": "hybrid_shard_zero2"}
 
 // fsdpOf reads the variables of accelerate launch, and the settings of the job itself.
 func fsdpOf(p *job.Prepared) fsdpKind {
@@ -43,7 +44,8 @@ func fsdpOf(p *job.Prepared) fsdpKind {
 
 // keepsWhole reports whether the gathered weights stay until the backward.
 func (k fsdpKind) keepsWhole() bool {
-	return strings.Contains(k.strategy, "shard_grad_op") || strings.Contains(k.strategy, "zero2") || strings.EqualFold(k.reshard, "false")
+	return strings.Contains(k.strategy, "shard_grad_op") || strings.Contains(k.strategy, "zero2") ||
+		strings.EqualFold(k.reshard, "false")
 }
 
 // ofFSDP sets what a plan's sharding by FSDP does not show.
@@ -58,6 +60,7 @@ func (r *Request) ofFSDP(p *job.Prepared) {
 	}
 	if n := p.Where.Nodes; strings.Contains(kind.strategy, "hybrid") && n > 1 && r.plan.DataParallel > n {
 		r.plan.DataParallel /= n
-		r.notes = append(r.notes, fmt.Sprintf("FSDP: the %d GPUs of a node share the weights, and the nodes repeat them", r.plan.DataParallel))
+		r.notes = append(r.notes, fmt.Sprintf("FSDP: the %d GPUs of a node share the weights, and the nodes repeat them",
+			r.plan.DataParallel))
 	}
 }

@@ -22,7 +22,8 @@ import (
 // configuration, which takes precedence.
 var (
 	configArguments = []string{"config_name", "model_config_name", "model_config"}
-	modelArguments  = []string{"model_name_or_path", "pretrained_model_name_or_path", "base_model", "model_name", "model_path", "model_id", "model"}
+	modelArguments  = []string{"model_name_or_path", "pretrained_model_name_or_path", "base_model", "model_name",
+		"model_path", "model_id", "model"}
 )
 
 // Of reads a prepared job: its plan, its ranks, its model's configuration if that is a file on this machine,
@@ -104,7 +105,8 @@ func (r *Request) optimizer(name string) string {
 		return name
 	}
 	if _, given := r.Given["optimizer"]; !given {
-		r.notes = append(r.notes, fmt.Sprintf("optimizer: the bytes of %s are not known; it is counted as adamw (--optimizer)", name))
+		r.notes = append(r.notes,
+			fmt.Sprintf("optimizer: the bytes of %s are not known; it is counted as adamw (--optimizer)", name))
 	}
 	return "adamw"
 }
@@ -209,7 +211,8 @@ func localConfig(name, dir string, env map[string]string) string {
 	if hub == "" {
 		hub = filepath.Join(cmp.Or(env["HF_HOME"], filepath.Join(env["HOME"], ".cache", "huggingface")), "hub")
 	}
-	found, err := filepath.Glob(filepath.Join(hub, "models--"+strings.ReplaceAll(name, "/", "--"), "snapshots", "*", "config.json"))
+	found, err := filepath.Glob(filepath.Join(hub, "models--"+strings.ReplaceAll(name, "/", "--"), "snapshots", "*",
+		"config.json"))
 	if err != nil || len(found) == 0 {
 		return ""
 	}

@@ -12,7 +12,8 @@ import (
 
 // dtypes maps names of a precision to the name in flags.
 var dtypes = map[string]string{
-	"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16",
+	"fp32": "fp32", "tf32": "tf32", "bf16": "bf16", "fp16": "fp16", "float32": "fp32", "bfloat16": "bf16",
+	"float16": "fp16",
 }
 
 // flagWords are the allowed values of flags, by the flag's name.
@@ -53,14 +54,16 @@ func (r *Request) planned() (memory.RankPlan, error) {
 	for _, f := range []struct {
 		name string
 		into *string
-	}{{"precision", &p.Compute}, {"optimizer", &p.Optimizer}, {"checkpointing", &p.Checkpointing}, {"attention", &p.Attention}, {"loss", &p.LossParts}} {
+	}{{"precision", &p.Compute}, {"optimizer", &p.Optimizer}, {"checkpointing", &p.Checkpointing},
+		{"attention", &p.Attention}, {"loss", &p.LossParts}} {
 		value, err := r.word(f.name)
 		if err != nil {
 			return p, err
 		}
 		*f.into = cmp.Or(value, *f.into)
 	}
-	for name, into := range map[string]*int{"gpus": &p.DataParallel, "micro-batch": &p.MicroBatch, "accumulation": &p.Accumulation, "sequence": &p.Sequence} {
+	for name, into := range map[string]*int{"gpus": &p.DataParallel, "micro-batch": &p.MicroBatch,
+		"accumulation": &p.Accumulation, "sequence": &p.Sequence} {
 		n, given, err := r.whole(name)
 		if err != nil {
 			return p, err
@@ -75,7 +78,8 @@ func (r *Request) planned() (memory.RankPlan, error) {
 	_, stepped := r.Given["optimizer-in-backward"]
 	p.StepInBackward = p.StepInBackward || stepped
 	if p.StepInBackward && p.Accumulation > 1 {
-		return p, errext.Errorf("leave one of them out: a step in the backward pass needs the whole gradient", "--optimizer-in-backward contradicts an accumulation of %d", p.Accumulation)
+		return p, errext.Errorf("leave one of them out: a step in the backward pass needs the whole gradient",
+			"--optimizer-in-backward contradicts an accumulation of %d", p.Accumulation)
 	}
 	p.Optimizer = cmp.Or(p.Optimizer, "adamw")
 	if err := r.shard(&p); err != nil {
@@ -96,7 +100,8 @@ func (r *Request) shard(p *memory.RankPlan) error {
 	_, fsdp := r.Given["fsdp"]
 	switch {
 	case fsdp && zero != "" && zero != "0":
-		return errext.Errorf("keep one of them: --fsdp shards what --zero 3 does, without DeepSpeed", "--fsdp contradicts --zero %s", zero)
+		return errext.Errorf("keep one of them: --fsdp shards what --zero 3 does, without DeepSpeed",
+			"--fsdp contradicts --zero %s", zero)
 	case fsdp:
 		p.Sharding = "fsdp"
 	case zero == "0":
@@ -111,13 +116,15 @@ func (r *Request) shard(p *memory.RankPlan) error {
 
 // offload reads --offload and its flags, and refuses values that no framework has.
 func (r *Request) offload(p *memory.RankPlan) error {
-	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam, "activations": &p.OffloadActivations}
+	into := map[string]*string{"optimizer": &p.OffloadOptimizer, "param": &p.OffloadParam,
+		"activations": &p.OffloadActivations}
 	if g, given := r.Given["offload"]; given {
 		for word := range strings.SplitSeq(g.Value, ",") {
 			name := strings.TrimSuffix(strings.TrimSpace(word), "s")
 			name = cmp.Or(map[string]string{"activation": "activations", "parameter": "param"}[name], name)
 			if into[name] == nil {
-				return errext.Errorf("it takes "+strings.Join(flagWords["offload"], ", ")+", joined by commas", "%s: %q cannot be offloaded", g.Source, word)
+				return errext.Errorf("it takes "+strings.Join(flagWords["offload"], ", ")+", joined by commas",
+					"%s: %q cannot be offloaded", g.Source, word)
 			}
 			*into[name] = "cpu"
 		}
@@ -133,7 +140,8 @@ func (r *Request) offload(p *memory.RankPlan) error {
 		case value == "none", value == "nvme" && name != "activations":
 			*to = value
 		default:
-			return errext.Errorf("it takes cpu, or nvme for optimizer and param", "%s: %q is not a place to offload to", g.Source, g.Value)
+			return errext.Errorf("it takes cpu, or nvme for optimizer and param", "%s: %q is not a place to offload to",
+				g.Source, g.Value)
 		}
 	}
 	return offloadable(*p)
@@ -144,7 +152,8 @@ func offloadable(p memory.RankPlan) error {
 	on := func(word string) bool { return word != "" && word != "none" }
 	switch {
 	case on(p.OffloadParam) && p.Sharding != "zero3" && p.Sharding != "fsdp":
-		return errext.Errorf("add --zero 3, or leave the offload of parameters out", "parameters are offloaded by ZeRO's stage 3 only")
+		return errext.Errorf("add --zero 3, or leave the offload of parameters out",
+			"parameters are offloaded by ZeRO's stage 3 only")
 	case on(p.OffloadOptimizer) && (p.Sharding == "none" || p.Sharding == ""):
 		return errext.Errorf("add --zero 1, 2 or 3 (one GPU is enough)", "the optimizer is offloaded by ZeRO and FSDP only")
 	case (p.OffloadOptimizer == "nvme" || p.OffloadParam == "nvme") && p.Sharding != "zero3":
@@ -174,14 +183,16 @@ func (r *Request) weigh(p *memory.RankPlan) error {
 	sixteen := p.Compute == "bf16" || p.Compute == "fp16"
 	switch {
 	case kind == "deepspeed" && p.Sharding == "fsdp":
-		return errext.Errorf("leave one of them out: with FSDP the bytes follow fp32 or bf16 weights", "--weights deepspeed contradicts FSDP")
+		return errext.Errorf("leave one of them out: with FSDP the bytes follow fp32 or bf16 weights",
+			"--weights deepspeed contradicts FSDP")
 	case kind == "deepspeed":
 		p.DeepSpeed, p.Weights = true, "fp32"
 		if sixteen {
 			p.Weights = p.Compute
 		}
 	case kind != "fp32" && p.Compute != "" && p.Compute != kind:
-		return errext.Errorf("weights in 16 bits are not cast: give --precision "+kind, "--weights %s contradicts --precision %s", kind, p.Compute)
+		return errext.Errorf("weights in 16 bits are not cast: give --precision "+kind,
+			"--weights %s contradicts --precision %s", kind, p.Compute)
 	default:
 		p.Weights, p.DeepSpeed = kind, false
 	}

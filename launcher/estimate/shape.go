@@ -112,7 +112,8 @@ func (r *Request) flagShape() (memory.Architecture, error) {
 		}
 	}
 	if said.KVHeads > said.Heads && said.Heads > 0 {
-		return said, errext.Errorf("several query heads share one key head, so there are at most as many key heads", "--kv-heads %d is more than --heads %d", said.KVHeads, said.Heads)
+		return said, errext.Errorf("several query heads share one key head, so there are at most as many key heads",
+			"--kv-heads %d is more than --heads %d", said.KVHeads, said.Heads)
 	}
 	return said, nil
 }
@@ -125,7 +126,8 @@ func (r *Request) whole(name string) (int, bool, error) {
 	}
 	n, err := strconv.Atoi(g.Value)
 	if err != nil || n < 1 || n > 1<<40 {
-		return 0, true, errext.Errorf("give a whole number from 1, such as 4096", "%s: %q is not a whole number", g.Source, g.Value)
+		return 0, true, errext.Errorf("give a whole number from 1, such as 4096", "%s: %q is not a whole number", g.Source,
+			g.Value)
 	}
 	return n, true, nil
 }
@@ -139,7 +141,8 @@ func (r *Request) unknownModel() error {
 	case r.Job != nil:
 		return errext.Errorf("give "+flags, "gpurun does not find which model the job trains")
 	}
-	return errext.Errorf("gpurun estimate 7B --precision bf16 --micro-batch 4 --sequence 4096, or gpurun estimate train.toml",
+	return errext.Errorf(
+		"gpurun estimate 7B --precision bf16 --micro-batch 4 --sequence 4096, or gpurun estimate train.toml",
 		"estimate takes a number of parameters, or a job")
 }
 

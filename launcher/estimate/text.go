@@ -18,11 +18,13 @@ func (a *Forecast) Text() string {
 	fmt.Fprintf(table, "each GPU\tweights\tgradients\toptimizer\tactivations\tbuffers\tsum\tat most\t\n")
 	bounds := a.Bounds.All()
 	for n, p := range a.Instants.All() {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", memory.Names[n], cell(p.Weights), cell(p.Gradients), cell(p.Optimizer), cell(p.Activations),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", memory.Names[n], cell(p.Weights), cell(p.Gradients),
+			cell(p.Optimizer), cell(p.Activations),
 			cell(p.Buffers), cell(p.Sum()), cell(bounds[n].Sum()))
 	}
 	table.Flush()
-	fmt.Fprintf(&b, "\npeak: %s in %s, at most %s with the allocator's rounding; %s more lie outside the allocator\n", strategy.GiB(a.Mean), a.Instant, strategy.GiB(a.Bound), strategy.GiB(a.Outside))
+	fmt.Fprintf(&b, "\npeak: %s in %s, at most %s with the allocator's rounding; %s more lie outside the allocator\n",
+		strategy.GiB(a.Mean), a.Instant, strategy.GiB(a.Bound), strategy.GiB(a.Outside))
 	for _, m := range a.measured {
 		fmt.Fprintf(&b, "measured in an earlier run of this plan: %s\n", strategy.GiB(m.Peak))
 	}
@@ -57,7 +59,8 @@ func count(n int64) string {
 }
 
 func shapeOf(a memory.Architecture) string {
-	return fmt.Sprintf("%d layers, hidden %d, intermediate %d, vocabulary %d", a.Layers, a.Hidden, a.Intermediate, a.Vocabulary)
+	return fmt.Sprintf("%d layers, hidden %d, intermediate %d, vocabulary %d", a.Layers, a.Hidden, a.Intermediate,
+		a.Vocabulary)
 }
 
 // planLine is the plan in a line.
@@ -88,7 +91,8 @@ func (a *Forecast) planLine() string {
 	if p.StepInBackward {
 		words = append(words, "optimizer in the backward pass")
 	}
-	for _, o := range []struct{ name, where string }{{"optimizer", p.OffloadOptimizer}, {"parameters", p.OffloadParam}, {"activations", p.OffloadActivations}} {
+	for _, o := range []struct{ name, where string }{{"optimizer", p.OffloadOptimizer}, {"parameters", p.OffloadParam},
+		{"activations", p.OffloadActivations}} {
 		if o.where != "none" {
 			words = append(words, o.name+" on "+o.where)
 		}

@@ -44,7 +44,8 @@ func (e *processEnds) add(f strategy.Fact) {
 }
 
 func (e *processEnds) index(pid int) int {
-	return slices.IndexFunc(e.pending, func(f strategy.Fact) bool { return strategy.As[*strategy.ProcessEnd](f).PID == pid })
+	return slices.IndexFunc(e.pending,
+		func(f strategy.Fact) bool { return strategy.As[*strategy.ProcessEnd](f).PID == pid })
 }
 
 // emitOne emits how a process ended that is gone.

@@ -1,5 +1,5 @@
-// Package hook is what gpurun loads into the training process, and the reader of its files: it reports how the process ends, what
-// it runs with, its steps and its memory, and changes what gpurun's orders name.
+// Package hook is what gpurun loads into the training process, and the reader of its files: it reports how the
+// process ends, what it runs with, its steps and its memory, and changes what gpurun's orders name.
 //
 // A rank that raised and then hangs, in an atexit function, in a destructor or in a
 // collective that its peers will never join, has no exit that could be waited for.
@@ -65,9 +65,10 @@
 // of the job; of a compiled root only steps and their peaks are reported.
 //
 // Nothing that the job can read is reset: PyTorch's peaks are what they would be, unless a
-// pass that ran out of memory was done again, which would have ended the job. So the peak of a phase is known only if it is a new maximum of the process.
-// An error in the hook is noted in process.json, and its traceback is in hook-error.txt. The hook is off from then on in
-// this process, except for remedies that are on and the count of steps, and the job gets what it would have got: see wall.py.
+// pass that ran out of memory was done again, which would have ended the job. So the peak of a phase is known only if
+// it is a new maximum of the process. An error in the hook is noted in process.json, and its traceback is in
+// hook-error.txt. The hook is off from then on in this process, except for remedies that are on and the count of
+// steps, and the job gets what it would have got: see wall.py.
 //
 // The rank is the first Python process below gpurun's child that runs the job's script
 // or module, behind any wrapper. A wrapper that is Python itself keeps gpurun's
@@ -154,8 +155,8 @@ func Install(dir string, orders Orders, names ...string) (*Installed, error) {
 	return (*Installed)(nil).Next(dir, orders, names...)
 }
 
-// Next installs the hook as Install does, for a later attempt of the same run. It links the Python files of p, which may
-// be nil, instead of writing them: creating a file takes much longer, above all on a network's file system.
+// Next installs the hook as Install does, for a later attempt of the same run. It links the Python files of p, which
+// may be nil, instead of writing them: creating a file takes much longer, above all on a network's file system.
 func (p *Installed) Next(dir string, orders Orders, names ...string) (*Installed, error) {
 	before := ""
 	if p != nil {
@@ -191,9 +192,9 @@ func install(dir, before string, orders Orders) (*Installed, error) {
 	return &Installed{dir: dir, folder: folder}, err
 }
 
-// partsFile has all modules of the folder inside, since a network's file system takes milliseconds to create a file: a line with
-// the place and the size of each, then their texts. Its name is no module's: Python without its site module (-S) looks for
-// modules in the folder, and none there may shadow another.
+// partsFile has all modules of the folder inside, since a network's file system takes milliseconds to create a file:
+// a line with the place and the size of each, then their texts. Its name is no module's: Python without its site
+// module (-S) looks for modules in the folder, and none there may shadow another.
 const partsFile = "parts"
 
 // A plantedFile is a file in the hook's folder: a first line, and files of the package.
@@ -205,7 +206,8 @@ type plantedFile struct {
 
 // plantedFiles lists the Python files.
 func plantedFiles() ([]plantedFile, error) {
-	start, parts := plantedFile{name: "sitecustomize.py", texts: []string{"sitecustomize.py"}}, plantedFile{name: partsFile, head: "{"}
+	start, parts := plantedFile{name: "sitecustomize.py",
+		texts: []string{"sitecustomize.py"}}, plantedFile{name: partsFile, head: "{"}
 	info, err := fs.Stat(hook, start.name)
 	if err != nil {
 		return nil, err
@@ -292,7 +294,8 @@ func link(from, path string, size int64) bool {
 	if os.Link(from, path) != nil {
 		return false
 	}
-	if info, err := os.Lstat(path); err == nil && info.Size() == size && info.ModTime().Equal(sourceTime) && system.CheckOwn(path) == nil {
+	if info, err := os.Lstat(path); err == nil && info.Size() == size && info.ModTime().Equal(sourceTime) &&
+		system.CheckOwn(path) == nil {
 		return true
 	}
 	_ = os.Remove(path) // if it stays, plant reports that

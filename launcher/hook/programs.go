@@ -278,7 +278,8 @@ func (p *Programs) readNotes() {
 			continue
 		}
 		delete(p.codes, pid) // it became another program
-		p.reaches[pid] = max(p.reaches[pid], map[string]reach{"began": begun, "torch": reachedTorch, "trains": reachedOptimizer}[what])
+		p.reaches[pid] = max(p.reaches[pid], map[string]reach{"began": begun, "torch": reachedTorch,
+			"trains": reachedOptimizer}[what])
 	}
 }
 
@@ -291,7 +292,8 @@ func (p *Programs) missed(pid int, outermost bool) {
 	}
 	now := time.Now()
 	p.emit(strategy.Fact{Time: now, Rank: p.rank, Source: "gpurun", Content: &strategy.ProcessEnd{
-		PID: pid, Began: now, At: now, Members: []int{pid}, Runs: p.names[pid], Exit: &strategy.Exit{Code: code & 255, PID: pid}, Trained: p.reaches[pid] == reachedOptimizer,
+		PID: pid, Began: now, At: now, Members: []int{pid}, Runs: p.names[pid],
+		Exit: &strategy.Exit{Code: code & 255, PID: pid}, Trained: p.reaches[pid] == reachedOptimizer,
 	}})
 }
 
@@ -440,7 +442,8 @@ func kernelReportsEnds() bool {
 	if err := unix.Uname(&name); err != nil {
 		return false
 	}
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 15 {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 ||
+		major == 6 && minor < 15 {
 		return false
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)

@@ -106,7 +106,8 @@ func processEnd(path, name string, f strategy.Fact) (strategy.Fact, bool) {
 	if err != nil || json.Unmarshal(text, &r) != nil || !r.Masked && !r.Inner || r.PID <= 0 {
 		return strategy.Fact{}, false
 	}
-	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time), Trained: r.Trained, Inner: r.Inner}
+	end := &strategy.ProcessEnd{PID: r.PID, Stream: stream(name), Began: unixTime(r.Began), At: unixTime(r.Time),
+		Trained: r.Trained, Inner: r.Inner}
 	if f.Finding() != nil {
 		end.Failed = f.Finding().Code
 	}

@@ -130,7 +130,8 @@ func keepKnown(l *strategy.LossSeen) {
 	if l == nil {
 		return
 	}
-	l.Reason, l.RowsReason, l.ModelRowsReason, l.Differs = cut(l.Reason), cut(l.RowsReason), cut(l.ModelRowsReason), cut(l.Differs)
+	l.Reason, l.RowsReason, l.ModelRowsReason, l.Differs = cut(l.Reason), cut(l.RowsReason), cut(l.ModelRowsReason), cut(
+		l.Differs)
 	if l.Scale != strategy.ScaleKept && l.Scale != strategy.ScaleWrong {
 		l.Scale = ""
 	}
@@ -180,7 +181,8 @@ func inPlace(of []json.RawMessage) (all []strategy.InPlace) {
 		if one.At > 0 && one.At < mostSeconds*10 {
 			one.InPlace.At = unixTime(one.At)
 		}
-		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Held, &one.Seconds, &one.Elements, &one.Longest, &one.Parts, &one.Trials} {
+		for _, of := range []any{&one.Step, &one.LastStep, &one.Times, &one.Requested, &one.Held, &one.Seconds,
+			&one.Elements, &one.Longest, &one.Parts, &one.Trials} {
 			bound(of)
 		}
 		all = append(all, one.InPlace)

@@ -114,7 +114,8 @@ func tokens(m *memory.Measurement) (batch, length int64) {
 // embedding, or far wider than a layer. It is 0 where the widest module is a layer.
 func vocabulary(m *memory.TrainedModel) int64 {
 	v := m.Vocabulary
-	if v < 1000 || v > 1<<24 || m.Hidden <= 0 || m.Hidden > 1<<24 || v*m.Hidden > m.Embedding && v <= widestLayer*m.Hidden {
+	if v < 1000 || v > 1<<24 || m.Hidden <= 0 || m.Hidden > 1<<24 || v*m.Hidden > m.Embedding &&
+		v <= widestLayer*m.Hidden {
 		return 0
 	}
 	return v
@@ -188,7 +189,8 @@ func scores(h heldPlace, element int64, m *memory.Measurement) []int {
 		return nil
 	}
 	hidden, width := m.Model.Hidden, heads*length
-	if !h.Attention && (!m.Model.Attention || hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead || hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
+	if !h.Attention && (!m.Model.Attention || hidden <= 0 || hidden%heads != 0 || hidden/heads < narrowestHead ||
+		hidden/heads > widestHead || width%hidden == 0 && width/hidden <= widestLayer) {
 		return nil
 	}
 	return []int{int(batch), int(heads), int(length), int(length)}

@@ -51,7 +51,8 @@ func parseSpied(text []byte, pid int) (strategy.Stack, bool) {
 		}
 		s := strategy.Stack{PID: pid, Threads: len(threads)}
 		for _, f := range t.Frames[:min(mostFrames, len(t.Frames))] {
-			s.Frames = append(s.Frames, cause.StackFrame{File: short([]byte(f.Filename)), Line: f.Line, Function: short([]byte(f.Name))})
+			s.Frames = append(s.Frames, cause.StackFrame{File: short([]byte(f.Filename)), Line: f.Line,
+				Function: short([]byte(f.Name))})
 		}
 		return s, true
 	}

@@ -76,13 +76,15 @@ func parseStep(record string) (s OptimizerStep, ok bool) {
 	}
 	loss, err := strconv.ParseFloat(fields[2], 64)
 	at, failed := strconv.ParseFloat(fields[3], 64)
-	if err != nil || failed != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 || figures[2] >= mostDevices {
+	if err != nil || failed != nil || figures[0] == 0 || !(at > 0 && at < 1<<40) || figures[2] < -1 ||
+		figures[2] >= mostDevices {
 		return s, false
 	}
 	seconds, fraction := math.Modf(at)
 	return OptimizerStep{
 		N: int(figures[0]), Total: int(figures[1]), Loss: loss, At: time.Unix(int64(seconds), int64(fraction*1e9)).UTC(),
-		Phase: fields[9], Held: HeldMemory{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4], Peak: figures[5], Retries: figures[6]},
+		Phase: fields[9], Held: HeldMemory{Device: int(figures[2]), Allocated: figures[3], Reserved: figures[4],
+			Peak: figures[5], Retries: figures[6]},
 		Data: parseOwn(fields[10]), Forward: parseOwn(fields[11]),
 	}, true
 }

@@ -54,7 +54,8 @@ const mostFiles = 512
 // before stop, emits what is new by now.
 //
 // Where the kernel cannot watch, a fact reports that, and stop finds the files.
-func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s OptimizerStep)) (stop, look func()) {
+func Watch(dir string, ranks []int, emit func(strategy.Fact), step func(rank int, s OptimizerStep)) (stop,
+	look func()) {
 	w := &watcher{
 		dir: dir, ranks: ranks, emit: emit, step: step, last: map[string]any{}, steps: map[int]stepped{},
 		rankOf: map[string]int{}, done: make(chan struct{}), ends: newProcessEnds(), asked: make(chan chan struct{}),
@@ -86,7 +87,8 @@ func (w *watcher) now() {
 }
 
 func (w *watcher) gap(err error) {
-	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err))})
+	w.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+		Content: strategy.Gap(fmt.Sprintf("error reports of the ranks are read only after they have ended: %v", err))})
 }
 
 // open watches the ranks' folders, and the folder that they are in: one that is removed may be
@@ -270,7 +272,8 @@ func (w *watcher) lookAtProcess(rank int, path string) {
 	}
 	for _, p := range problems {
 		if w.isNews(path+": "+p, true) {
-			w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: strategy.Gap("the hook in the training process: " + p)})
+			w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe",
+				Content: strategy.Gap("the hook in the training process: " + p)})
 		}
 	}
 	w.emit(strategy.Fact{Time: written, Rank: rank, Source: "probe", Content: &said})
@@ -291,7 +294,8 @@ func (w *watcher) lookAtMemory(rank int, path string) {
 func (w *watcher) lookAtSteps(rank int, path string) {
 	s, ok := readStep(path)
 	before, known := w.steps[rank]
-	if !ok || known && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total && s.At.Equal(before.At) && s.Phase == before.Phase) {
+	if !ok || known && (s.N <= before.N && path != before.path || s.N == before.N && s.Total == before.Total &&
+		s.At.Equal(before.At) && s.Phase == before.Phase) {
 		return
 	}
 	w.steps[rank] = stepped{path, s}

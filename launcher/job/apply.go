@@ -29,9 +29,9 @@ func (p *Prepared) using(by strategy.Arguments) *Prepared {
 	return &next
 }
 
-// Apply returns the command for a plan, which changes knobs that only names suggest by the given settings. It always starts from the job as written, and resumes from checkpoint
-// unless that is empty. Changed files belong into a folder below dir, the attempt's folder. Apply writes
-// nothing.
+// Apply returns the command for a plan, which changes knobs that only names suggest by the given settings. It always
+// starts from the job as written, and resumes from checkpoint unless that is empty. Changed files belong into a
+// folder below dir, the attempt's folder. Apply writes nothing.
 func (p *Prepared) Apply(plan strategy.Plan, by strategy.Arguments, checkpoint, dir string) (strategy.Command, error) {
 	r, files := p.using(by).Resolved, filepath.Join(dir, "files")
 	at := r.at
@@ -112,7 +112,8 @@ func (p *Prepared) Pinned(run string) *Prepared {
 	next.unpinned = p
 	next.command.Argv = slices.Concat(p.command.Argv, words)
 	next.Warnings = append(next.Warnings,
-		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints", strings.Join(words, " ")))
+		fmt.Sprintf("the job gets %s, so that all attempts use one folder and the next one finds the checkpoints",
+			strings.Join(words, " ")))
 	return &next
 }
 
@@ -219,7 +220,8 @@ func (p *Prepared) FoundCheckpoints(began time.Time) func(decided string) strate
 // Resumption describes to the user from where an attempt continues, or that it starts from the beginning.
 func (p *Prepared) Resumption() string {
 	c, bound := p.Checkpoints(), p.Policy().RestartFromZero
-	ends := fmt.Sprintf("if out of memory ends an attempt after more than %s, the run ends with exit code %d (recovery.restart_from_zero)",
+	ends := fmt.Sprintf(
+		"if out of memory ends an attempt after more than %s, the run ends with exit code %d (recovery.restart_from_zero)",
 		bound, strategy.CodeExhausted)
 	switch {
 	case c.Glob != "" && bound > 0:

@@ -46,7 +46,8 @@ func (s Inspected) noCeiling() []string {
 	if s.GPUs.Name == "" || s.GPUs.Count == 0 || s.Job.DeviceMemory == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("limits.device_memory has no effect: gpurun does not know how to put a ceiling on an %s", s.GPUs.Name)}
+	return []string{fmt.Sprintf("limits.device_memory has no effect: gpurun does not know how to put a ceiling on an %s",
+		s.GPUs.Name)}
 }
 
 // limitData applies the ceiling to a job on the CPU. glibc keeps freed memory in arenas and below its mmap
@@ -64,7 +65,8 @@ func (r Resolved) limitFraction(ctx context.Context, bytes int64) (ceiling, erro
 		}
 	}
 	if total == 0 {
-		return ceiling{}, errext.Errorf("gpurun version shows whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
+		return ceiling{}, errext.Errorf(
+			"gpurun version shows whether NVML is built in; the driver's libnvidia-ml.so.1 must be there",
 			"limits.device_memory needs the GPUs' capacity, which NVML does not report")
 	}
 	if bytes > total {
@@ -84,7 +86,8 @@ func (r Resolved) torchKnowsFraction(ctx context.Context) error {
 	}
 	packages, err := r.Interpreter.Packages(ctx)
 	if err != nil {
-		return errext.WithHint(fmt.Errorf("find out whether limits.device_memory can be kept: %w", err), "name another interpreter with job.python")
+		return errext.WithHint(fmt.Errorf("find out whether limits.device_memory can be kept: %w", err),
+			"name another interpreter with job.python")
 	}
 	version := packages["torch"]
 	if version == "" {
@@ -94,7 +97,8 @@ func (r Resolved) torchKnowsFraction(ctx context.Context) error {
 	if major, minor := majorMinor(version); major > fractionMajor || major == fractionMajor && minor >= fractionMinor {
 		return nil
 	}
-	return errext.Errorf(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor, fractionMinor),
+	return errext.Errorf(fmt.Sprintf("PyTorch %d.%d is the first that can be held to a share of a GPU", fractionMajor,
+		fractionMinor),
 		"limits.device_memory on a GPU needs a newer PyTorch than %s (%s)", version, r.Interpreter.Path())
 }
 

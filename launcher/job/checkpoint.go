@@ -222,8 +222,8 @@ var ErrSlowSearch = errors.New("looking through what it matches takes more than 
 // ErrTooManyFiles is the error of a pattern whose folders hold too many files.
 var ErrTooManyFiles = errors.New("its folders hold more than 250000 files")
 
-// CheckCheckpoints searches for a pattern, relative to dir, and returns ErrTooManyFiles, or an error in the pattern. A slow
-// file system may be faster later.
+// CheckCheckpoints searches for a pattern, relative to dir, and returns ErrTooManyFiles, or an error in the pattern.
+// A slow file system may be faster later.
 func CheckCheckpoints(dir, glob string) error {
 	_, err := search(belowFolder(dir, glob), mostNames, time.Now().Add(patience))
 	if errors.Is(err, ErrSlowSearch) {

@@ -85,7 +85,8 @@ func (c *recipeChoice) bound(over map[strategy.Knob]format.Knob) error {
 		}
 		found := c.recipe.Knobs[k]
 		if found.Places == nil {
-			return errext.Errorf("name its place, too: "+string(k)+" = { arg = \"--…\", min = … }", "[knobs] %s has only a minimum, and gpurun found no place for it in the job", k)
+			return errext.Errorf("name its place, too: "+string(k)+" = { arg = \"--…\", min = … }",
+				"[knobs] %s has only a minimum, and gpurun found no place for it in the job", k)
 		}
 		found.Min = own.Min
 		over[k] = found
@@ -156,14 +157,16 @@ func fromCatalog(name string) (recipes.Recipe, error) {
 			return r, nil
 		}
 	}
-	return recipes.Recipe{}, errext.Errorf("gpurun recipes lists them; a path to a recipe file works too", "there is no recipe %q", name)
+	return recipes.Recipe{}, errext.Errorf("gpurun recipes lists them; a path to a recipe file works too",
+		"there is no recipe %q", name)
 }
 
 // recipeFile reads the user's own recipe.
 func recipeFile(path string) (recipes.Recipe, error) {
 	text, err := ReadFile(path, largestRecipe)
 	if err != nil {
-		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err), "job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
+		return recipes.Recipe{}, errext.WithHint(fmt.Errorf("read the recipe: %w", err),
+			"job.recipe is a framework's name or the path of a recipe file; gpurun recipes lists the names")
 	}
 	return recipes.ParseFile(path, text) // the error has the place of each fault
 }
@@ -197,8 +200,10 @@ func (s Inspected) detect(command recipes.Command, among []format.Recipe) (recip
 		return recipeChoice{command: command}, false
 	}
 	packages := slices.Sorted(maps.Keys(found.Versions))
-	if !slices.ContainsFunc(packages, func(name string) bool { return command.Packages[name] != "" }) && len(packages) > 0 {
-		evidence = append(evidence, fmt.Sprintf("the version of %s is not known: the recipe is for %s", strings.Join(packages, " or "), found.Versions[packages[0]]))
+	if !slices.ContainsFunc(packages, func(name string) bool { return command.Packages[name] != "" }) &&
+		len(packages) > 0 {
+		evidence = append(evidence, fmt.Sprintf("the version of %s is not known: the recipe is for %s",
+			strings.Join(packages, " or "), found.Versions[packages[0]]))
 	}
 	return recipeChoice{recipe: recipes.Recipe{Recipe: found}, evidence: evidence, command: command}, true
 }
@@ -215,7 +220,8 @@ func (s Inspected) load(command recipes.Command, r format.Recipe) (recipes.Comma
 		}
 		for _, name := range more {
 			if strings.Contains(name, "://") {
-				return command, fmt.Errorf("read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
+				return command, fmt.Errorf(
+					"read a configuration file of the job: %s is not on this machine: download it, and name the copy", name)
 			}
 			text, err := ReadFile(s.under(name), largestFile)
 			if err != nil {

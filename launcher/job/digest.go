@@ -50,7 +50,8 @@ func digest(j *Job) string {
 
 // asides are the tables and keys of a train.toml that do not change the job: notifications
 // and observation.
-var asides = map[string][]string{"notify": nil, "metrics": nil, "slurm": nil, "launch": {"stall_timeout", "log_limit", "preflight"}}
+var asides = map[string][]string{"notify": nil, "metrics": nil, "slurm": nil,
+	"launch": {"stall_timeout", "log_limit", "preflight"}}
 
 // fileDigest returns a short digest of the content of a train.toml, independent of its layout.
 func fileDigest(root map[string]any) string {
@@ -155,7 +156,8 @@ var configEndings = []string{".yaml", ".yml", ".json", ".toml", ".ini", ".cfg", 
 
 // readsVariable matches code that reads a variable by name, in Python or in a configuration that OmegaConf
 // resolves.
-var readsVariable = lazy.Regexp(`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
+var readsVariable = lazy.Regexp(
+	`(?:environb?(?:\.\w+)?\s*[\[(]|getenvb?\s*\()\s*[bru]?["'](\w+)["']|\$\{(?:oc\.)?env:(\w+)`)
 
 // Inputs returns the current state of the job's inputs, to show whether a run that has trained would train
 // the same now: the SHA-256, in hexadecimal, of each configuration file that the command's arguments name, by
@@ -218,10 +220,13 @@ func (r Resolved) variablesRead() map[string]string {
 // neutralNumbers and neutralNames are options that change no shape, count or dtype, and so not the memory of a job:
 // numbers, and names of runs and places of output. They are written with "_", and without what precedes the last ".".
 var (
-	neutralNumbers = []string{"seed", "random_seed", "manual_seed", "rng_seed", "global_seed", "data_seed", "lr", "learning_rate", "base_lr", "max_lr", "min_lr", "peak_lr", "base_learning_rate"}
-	neutralNames   = []string{
-		"run_name", "run_id", "exp_name", "experiment_name", "wandb_name", "wandb_run_name", "wandb_project", "wandb_group", "project_name", "job_name",
-		"output", "output_dir", "out_dir", "outdir", "output_path", "save_dir", "save_path", "log_dir", "logdir", "logging_dir", "results_dir",
+	neutralNumbers = []string{"seed", "random_seed", "manual_seed", "rng_seed", "global_seed", "data_seed", "lr",
+		"learning_rate", "base_lr", "max_lr", "min_lr", "peak_lr", "base_learning_rate"}
+	neutralNames = []string{
+		"run_name", "run_id", "exp_name", "experiment_name", "wandb_name", "wandb_run_name", "wandb_project", "wandb_group",
+		"project_name", "job_name",
+		"output", "output_dir", "out_dir", "outdir", "output_path", "save_dir", "save_path", "log_dir", "logdir",
+		"logging_dir", "results_dir",
 	}
 )
 

@@ -20,14 +20,15 @@ import (
 )
 
 // Draft returns a train.toml for a job on a command line, with everything that gpurun found out about the
-// job: settings that the processes of some attempts confirmed as entries, likely ones as comments. It stands for the same plan as the
-// command line. The error has a hint.
+// job: settings that the processes of some attempts confirmed as entries, likely ones as comments. It stands for the
+// same plan as the command line. The error has a hint.
 func (p *Prepared) Draft(history []strategy.Attempt) (string, error) {
 	if file := p.Job.Path; file != "" {
 		return "", errext.Errorf("name the script or the command that it is to be written for; gpurun plan shows what the file means", "%s is a train.toml already", file)
 	}
 	described := p.StrategyJob()
-	d := &draft{Prepared: p, typed: p.Job.origin.line, reported: described.Reported(history), confirmed: described.Confirmed(history)}
+	d := &draft{Prepared: p, typed: p.Job.origin.line, reported: described.Reported(history),
+		confirmed: described.Confirmed(history)}
 	if err := d.refused(); err != nil {
 		return "", err
 	}
@@ -71,7 +72,8 @@ func (d *draft) refused() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.typed.Set)) {
 		if source := d.typed.Set[name]; commandline.IsTorchrunOption(name) && strings.HasPrefix(source, "-") {
-			return errext.Errorf("omit it here, and "+inFile(name, source)+" in the train.toml", "%s is a flag of torchrun, and is before %s", source, d.typed.Command[0])
+			return errext.Errorf("omit it here, and "+inFile(name, source)+" in the train.toml",
+				"%s is a flag of torchrun, and is before %s", source, d.typed.Command[0])
 		}
 	}
 	return nil
@@ -188,7 +190,8 @@ func (d *draft) knobs() {
 				d.line("# The process uses its value, %s.", d.reported[k])
 				d.line("%s = %s", k, edit.TOMLValue(entryOf(d.recipe.Knobs[k].Likely[i], d.confirmed[k])))
 			default:
-				d.line("# likely, by its name:\n# %s = %s", k, edit.TOMLValue(entryOf(d.recipe.Knobs[k].Likely[i], strategy.Argument{})))
+				d.line("# likely, by its name:\n# %s = %s", k,
+					edit.TOMLValue(entryOf(d.recipe.Knobs[k].Likely[i], strategy.Argument{})))
 			}
 		}
 	}
@@ -249,7 +252,8 @@ func onlyScript(dir string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", errext.Errorf("name it, with its arguments: gpurun init train.py", "it is not clear which script here trains")
+		return "", errext.Errorf("name it, with its arguments: gpurun init train.py",
+			"it is not clear which script here trains")
 	}
 	return found[0], nil
 }
@@ -258,7 +262,8 @@ func onlyScript(dir string) (string, error) {
 func WriteNew(name, text string) error {
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return errext.Errorf("gpurun init --dry-run prints what it would hold; gpurun plan "+commandline.PastePath(name)+" shows what it means", "%s is there already, and is not overwritten", name)
+		return errext.Errorf("gpurun init --dry-run prints what it would hold; gpurun plan "+commandline.PastePath(
+			name)+" shows what it means", "%s is there already, and is not overwritten", name)
 	}
 	if err != nil {
 		return fmt.Errorf("write the job: %w", err)

@@ -105,7 +105,8 @@ const worthIt = 0.08
 func (f Fit) Begins(written, plan strategy.Plan) bool {
 	at := f.plan(f.Written)
 	fitted := f.fitted(strategy.Policy{})
-	return equal(f.Written, written) && at >= 0 && (!f.Tried[at].Fitted || f.outpaced(at)) && len(fitted) > 0 && equal(f.Tried[fitted[0]].Plan, plan)
+	return equal(f.Written, written) && at >= 0 && (!f.Tried[at].Fitted || f.outpaced(at)) && len(fitted) > 0 &&
+		equal(f.Tried[fitted[0]].Plan, plan)
 }
 
 // An Observation is one attempt that has ended.
@@ -126,9 +127,9 @@ func (o Observation) fitted() bool {
 	return o.Trained || o.Attempt.Speedup != nil && len(o.InPlace) > 0
 }
 
-// Telling reports whether an attempt shows something about its plan: it trained, was stopped for a faster one, or ran out of memory because
-// of the plan's needs. A leak shows nothing, since it exceeds any plan in time. Nor does a job that cannot be
-// changed and was not measured.
+// Telling reports whether an attempt shows something about its plan: it trained, was stopped for a faster one, or ran
+// out of memory because of the plan's needs. A leak shows nothing, since it exceeds any plan in time. Nor does a job
+// that cannot be changed and was not measured.
 func (o Observation) Telling() bool {
 	a := o.Attempt
 	changeable := false
@@ -190,7 +191,8 @@ func UnlearnFits(fits []Fit, under Conditions, plan strategy.Plan) []Fit {
 // tried returns the attempt's result for its plan.
 func (o Observation) tried() TriedPlan {
 	a := o.Attempt
-	t := TriedPlan{Plan: a.Plan.With(nil), By: a.Arguments, Training: o.Training, Fitted: o.fitted(), Room: o.Room, At: a.Ended.UTC(), InPlace: o.InPlace}
+	t := TriedPlan{Plan: a.Plan.With(nil), By: a.Arguments, Training: o.Training, Fitted: o.fitted(), Room: o.Room,
+		At: a.Ended.UTC(), InPlace: o.InPlace}
 	if d := a.Diagnosis; t.Room == 0 && d.Allowed != nil {
 		t.Room = *d.Allowed
 	} else if t.Room == 0 && d.Capacity != nil {
@@ -300,8 +302,9 @@ func (r *RememberedFits) choose(f Fit, today FitsToday) {
 		}
 		if why == "" {
 			r.Recalled, r.Unused = &strategy.Recalled{
-				Plan: t.Plan.With(nil), Changed: f.Written.Changed(t.Plan), By: t.By, Training: t.Training, At: t.At, Peak: t.Peak, Room: t.Room,
-				Age: strategy.Seconds(today.Inventory.At.Sub(t.At)),
+				Plan: t.Plan.With(nil), Changed: f.Written.Changed(t.Plan), By: t.By, Training: t.Training, At: t.At, Peak: t.Peak,
+				Room: t.Room,
+				Age:  strategy.Seconds(today.Inventory.At.Sub(t.At)),
 			}, ""
 			return
 		}

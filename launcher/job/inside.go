@@ -23,7 +23,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 	reason := r.notInside()
 	inCode, shards := r.recipe.InCode(), r.shards()
-	if own := knobs[strategy.MicroBatchSize]; reason == "" && plan[strategy.MicroBatchSize] == "" && own.By != strategy.ByHook {
+	if own := knobs[strategy.MicroBatchSize]; reason == "" && plan[strategy.MicroBatchSize] == "" &&
+		own.By != strategy.ByHook {
 		own.Reported = true // the process sees the loader's batch size, or the first batches
 		knobs[strategy.MicroBatchSize] = own
 	}
@@ -45,7 +46,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 			knobs[k] = byHook
 		case k == strategy.ForwardParts && shards != "":
 			knobs[k] = strategy.Range{Absent: shards}
-		case k == strategy.OffloadOptimizer && own.Absent == "" && reason == "" && r.lacksDeepSpeed() && (plan[k] == "" || plan[k] == how.Values[0]):
+		case k == strategy.OffloadOptimizer && own.Absent == "" && reason == "" && r.lacksDeepSpeed() &&
+			(plan[k] == "" || plan[k] == how.Values[0]):
 			delete(plan, k)
 			knobs[k] = byHook
 		case own.Absent == "", r.recipe.RuledOut(r.command, r.at, plan, k):
@@ -63,8 +65,8 @@ func (r Resolved) inside(plan strategy.Plan, knobs map[strategy.Knob]strategy.Ra
 	}
 }
 
-// shards is the reason against parts of the batch if accelerate launch shards the job, by FSDP or a ZeRO stage: its ranks
-// communicate in each backward pass. It is empty if nothing shows that.
+// shards is the reason against parts of the batch if accelerate launch shards the job, by FSDP or a ZeRO stage: its
+// ranks communicate in each backward pass. It is empty if nothing shows that.
 func (r Resolved) shards() string {
 	const parts = ": each part of the batch would have its own backward pass, and the ranks share "
 	zero, _ := strconv.Atoi(r.env["ACCELERATE_DEEPSPEED_ZERO_STAGE"])
@@ -125,7 +127,8 @@ func (r Resolved) hidesProbe() bool {
 	if err != nil {
 		return false
 	}
-	return slices.ContainsFunc(newPythonPath().FindAllSubmatch(text, -1), func(m [][]byte) bool { return !bytes.Contains(m[1], []byte("PYTHONPATH")) })
+	return slices.ContainsFunc(newPythonPath().FindAllSubmatch(text, -1),
+		func(m [][]byte) bool { return !bytes.Contains(m[1], []byte("PYTHONPATH")) })
 }
 
 // runsOthers reports whether the job's command may start Python: a module, a shell, a

@@ -43,7 +43,8 @@ func Inspect(ctx context.Context, j *Job, m Surroundings) (Inspected, error) {
 	if err != nil {
 		return Inspected{}, err
 	}
-	s := Inspected{Job: *j, Where: place, env: inherited(m.Environ).With(j.Env), Warnings: slices.Concat(j.Warnings, m.Warnings, place.Warnings)}
+	s := Inspected{Job: *j, Where: place, env: inherited(m.Environ).With(j.Env),
+		Warnings: slices.Concat(j.Warnings, m.Warnings, place.Warnings)}
 	if s.GPUs, err = m.visible(j, s.env); err != nil {
 		s.Warnings = append(s.Warnings, strings.Split(err.Error(), "\n")...)
 	}
@@ -119,7 +120,8 @@ func (s *Inspected) readSource(ctx context.Context) (err error) {
 		return unknown
 	})...)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errext.Errorf(fmt.Sprintf("gpurun looks for it in %s", s.Job.Workdir), "script %s does not exist", s.Job.Argv[0])
+		return errext.Errorf(fmt.Sprintf("gpurun looks for it in %s", s.Job.Workdir), "script %s does not exist",
+			s.Job.Argv[0])
 	}
 	if err != nil {
 		return fmt.Errorf("read the script: %w", err)
@@ -144,7 +146,8 @@ func (s Inspected) Accelerator() string {
 
 // asWritten returns the job's command for recipes, before any file is read.
 func (s Inspected) asWritten() recipes.Command {
-	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source, Modules: s.modules, Code: s.reading.Code,
+	return recipes.Command{Argv: slices.Clone(s.Job.Argv), Env: s.env, Files: map[string][]byte{}, Script: s.source,
+		Modules: s.modules, Code: s.reading.Code,
 		Closed: !s.Job.Launch.Probe || !s.Job.Launch.Hooks}
 }
 

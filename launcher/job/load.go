@@ -138,7 +138,8 @@ func (r *reader) table(name string) *fileTable {
 func (r *reader) problem(section string) {
 	r.problems = append(r.problems, Problem{
 		Key: []string{section}, AtValue: true,
-		Message: fmt.Sprintf("want a table, found %s; write [%s] on a separate line", edit.Describe(r.root[section]), section),
+		Message: fmt.Sprintf("want a table, found %s; write [%s] on a separate line", edit.Describe(r.root[section]),
+			section),
 	})
 }
 

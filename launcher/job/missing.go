@@ -34,13 +34,16 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 		}
 	}
 	if r.lacksDeepSpeed() {
-		lack("the job's interpreter has no DeepSpeed", strategy.RemedyShard, strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
+		lack("the job's interpreter has no DeepSpeed", strategy.RemedyShard, strategy.RemedyOffloadOptimizer,
+			strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if !r.finds("c++", "g++", "clang++") {
-		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler", strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no C++ compiler",
+			strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if r.Accelerator() == "cuda" && !r.finds("nvcc") {
-		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc", strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
+		lack("DeepSpeed builds its CPU optimizer when it is first used, and there is no nvcc",
+			strategy.RemedyOffloadOptimizer, strategy.RemedyOffloadParam, strategy.RemedyNVMe)
 	}
 	if root := r.Job.Policy.NVMePath; root != "" {
 		if reason := ranks.LackOfNVMe(root); reason != "" {
@@ -48,7 +51,8 @@ func (p *Prepared) Missing() map[strategy.Remedy]string {
 		}
 	}
 	if !HasLibaio(p.Python(), r.env) {
-		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)", strategy.RemedyNVMe)
+		lack("DeepSpeed links its access to NVMe with libaio, and libaio.h or libaio.so is not there (libaio-dev)",
+			strategy.RemedyNVMe)
 	}
 	if p.knobs[strategy.OffloadOptimizer].By == strategy.ByHook {
 		delete(missing, strategy.RemedyOffloadOptimizer) // it needs no DeepSpeed
@@ -84,7 +88,8 @@ func (r Resolved) finds(names ...string) bool {
 // system, of the interpreter, or in the compiler's variables.
 func HasLibaio(python string, env commandline.Environ) bool {
 	var include, lib []string
-	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)), filepath.Dir(filepath.Dir(realPath(python)))} {
+	for _, prefix := range []string{"/usr", "/usr/local", filepath.Dir(filepath.Dir(python)),
+		filepath.Dir(filepath.Dir(realPath(python)))} {
 		include = append(include, filepath.Join(prefix, "include"))
 		lib = append(lib, filepath.Join(prefix, "lib"), filepath.Join(prefix, "lib64"), filepath.Join(prefix, "lib", "*"))
 	}

@@ -119,7 +119,8 @@ func (w *NextWriter) inspect(log strategy.LogPlace) string {
 	attempt := filepath.Join(w.Dir, fmt.Sprintf("attempt-%d", log.Attempt))
 	name := filepath.Join(fmt.Sprintf("rank%d", log.Rank), log.Stream+".log")
 	path := filepath.Join(attempt, name)
-	if others, err := filepath.Glob(filepath.Join(attempt, "node-*", name)); !exists(path) && err == nil && len(others) > 0 {
+	if others, err := filepath.Glob(filepath.Join(attempt, "node-*", name)); !exists(path) && err == nil &&
+		len(others) > 0 {
 		path = others[0]
 	}
 	text, err := ReadFile(path, largestFile)
@@ -264,7 +265,8 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 		if !exists(r.under(step.Checkpoint)) || len(change.Files) > 0 {
 			return "", ""
 		}
-		if change, err = r.recipe.ResumeFrom(change, r.command, plan, step.Checkpoint, w.Dir); err != nil || len(change.Files) > 0 {
+		if change, err = r.recipe.ResumeFrom(change, r.command, plan, step.Checkpoint, w.Dir); err != nil ||
+			len(change.Files) > 0 {
 			return "", ""
 		}
 	}
@@ -279,7 +281,8 @@ func (w *NextWriter) planned(p *Prepared, step strategy.NextStep) (command, diff
 	return command, files + diff
 }
 
-// filesDiff is the diff of the job's own configuration files; not ok if git cannot apply it here, or if it shows a secret.
+// filesDiff is the diff of the job's own configuration files; not ok if git cannot apply it here, or if it shows a
+// secret.
 func (w *NextWriter) filesDiff(r Resolved, files map[string][]byte) (diff string, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		path, err := filepath.Rel(w.From, r.under(name))
@@ -298,7 +301,8 @@ func (w *NextWriter) startWith(p *Prepared, change strategy.Command, plan strate
 	proposal := r.Job.origin.with(r.Job.Argv, change.Argv)
 	switch {
 	case proposal.Key == "":
-		return w.withVariables(change.Env, cmp.Or(w.gpurun(p.WithoutNumber(proposal.Words)[1:]), w.resumedWith(p, change, plan))), ""
+		return w.withVariables(change.Env, cmp.Or(w.gpurun(p.WithoutNumber(proposal.Words)[1:]),
+			w.resumedWith(p, change, plan))), ""
 	case len(change.Env) > 0 || proposal.NoArgs || !w.shown(proposal.Words):
 		return "", ""
 	case proposal.Key == "command":
@@ -316,13 +320,16 @@ func (w *NextWriter) resumedWith(p *Prepared, change strategy.Command, plan stra
 		if i < len(old) && word == old[i] {
 			continue
 		}
-		if option := change.Argv[max(i-1, 0)]; i < len(old) && strings.HasPrefix(option, "-") && !strings.HasPrefix(word, "-") {
+		if option := change.Argv[max(i-1, 0)]; i < len(old) && strings.HasPrefix(option, "-") &&
+			!strings.HasPrefix(word, "-") {
 			more = append(more, option)
 		}
 		more = append(more, word)
 	}
 	change.Argv = slices.Concat(old, more)
-	if proposal := p.Resolved.Job.origin.with(p.Resolved.Job.Argv, change.Argv); len(more) == 0 || !slices.Equal(proposal.Words, slices.Concat(p.Resolved.Job.origin.words, more)) || !w.shown(more) || !w.means(p, change, plan) {
+	if proposal := p.Resolved.Job.origin.with(p.Resolved.Job.Argv, change.Argv); len(more) == 0 ||
+		!slices.Equal(proposal.Words, slices.Concat(p.Resolved.Job.origin.words, more)) || !w.shown(more) ||
+		!w.means(p, change, plan) {
 		return ""
 	}
 	return w.resumed() + " -- " + commandline.Paste(more...)

@@ -54,7 +54,8 @@ func (r *reader) readNotify() {
 		n.Command = r.notifyCommand(t)
 	}
 	from.urlEnv, from.urlFile = t.source("url_env", from.urlEnv), r.path(t.secretFile("url_file", from.urlFile))
-	from.secretEnv, from.secretFile = t.source("secret_env", from.secretEnv), r.path(t.secretFile("secret_file", from.secretFile))
+	from.secretEnv, from.secretFile = t.source("secret_env",
+		from.secretEnv), r.path(t.secretFile("secret_file", from.secretFile))
 	for _, key := range notifySecret {
 		if t.Has(key) && t.Has("command") {
 			t.Bad(key, "is only for a URL; a command gets the event as JSON")
@@ -69,7 +70,8 @@ func (r *reader) readNotify() {
 	}
 	r.notifyOn(t)
 	if r.job.Path != "" && n.URL == "" && n.Command == nil && *from == (notifyFrom{}) && !where {
-		r.problems = append(r.problems, Problem{Key: []string{"notify"}, Message: "names no destination: it needs " + strings.Join(notifyWhere, ", ")})
+		r.problems = append(r.problems, Problem{Key: []string{"notify"},
+			Message: "names no destination: it needs " + strings.Join(notifyWhere, ", ")})
 	}
 }
 
@@ -98,7 +100,8 @@ func (r *reader) formed(t *fileTable) *fileTable {
 		case !set:
 		case key.Form != ListForm && !isText:
 			t.Bad(key.Name, "want text")
-		case key.Form == ListForm && (!isList || slices.ContainsFunc(list, func(e any) bool { _, text := e.(string); return !text })):
+		case key.Form == ListForm &&
+			(!isList || slices.ContainsFunc(list, func(e any) bool { _, text := e.(string); return !text })):
 			t.Bad(key.Name, "want an array of texts, such as %s", cmp.Or(key.Example, key.Default))
 		default:
 			kept[key.Name] = value
@@ -141,7 +144,8 @@ func (t *fileTable) secretFile(key, fallback string) string {
 
 // badWord reports a word that is not allowed, with the word that was probably meant.
 func (t *fileTable) badWord(path []string, got string, words []string) {
-	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: edit.Nearest(got, words), Message: "unknown value, want " + edit.Either(words)})
+	t.Report(Problem{Key: t.Path(path...), AtValue: true, Suggest: edit.Nearest(got, words),
+		Message: "unknown value, want " + edit.Either(words)})
 }
 
 // address reads notify.url. Problems do not quote the address.
@@ -201,7 +205,8 @@ func (j *Job) takeNotify(env commandline.Environ) {
 	if n.URL == "" {
 		n.URL, err = lookUp(env, "url", from.urlEnv, from.urlFile)
 		if err == nil && n.URL != "" && badURL(n.URL) != "" {
-			err = fmt.Errorf("the value that %s names is not an address that begins with https:// or http:// and a host", from.urlKey())
+			err = fmt.Errorf("the value that %s names is not an address that begins with https:// or http:// and a host",
+				from.urlKey())
 		}
 	}
 	if err == nil && n.Command == nil {

@@ -40,9 +40,11 @@ func (r *reader) readExitCodes(t *fileTable) {
 		answer, _ := table[code].(string)
 		switch n, err := strconv.Atoi(code); {
 		case err != nil || n < 1 || n > 255 || strconv.Itoa(n) != code:
-			r.problems = append(r.problems, Problem{Key: path, Message: fmt.Sprintf("%q is no exit code, which is a number from 1 to 255", code)})
+			r.problems = append(r.problems, Problem{Key: path,
+				Message: fmt.Sprintf("%q is no exit code, which is a number from 1 to 255", code)})
 		case !slices.Contains(strategy.ExitAnswers, answer):
-			r.problems = append(r.problems, Problem{Key: path, AtValue: true, Suggest: Nearest(answer, strategy.ExitAnswers), Message: fmt.Sprintf("unknown value, want %s", edit.Either(strategy.ExitAnswers))})
+			r.problems = append(r.problems, Problem{Key: path, AtValue: true, Suggest: Nearest(answer, strategy.ExitAnswers),
+				Message: fmt.Sprintf("unknown value, want %s", edit.Either(strategy.ExitAnswers))})
 		default:
 			if r.job.Policy.ExitCodes == nil {
 				r.job.Policy.ExitCodes = map[string]strategy.ExitAnswer{}
@@ -103,7 +105,8 @@ func (j *Job) takePolicy(own Own) error {
 		r.Never = nil
 		for name := range strings.SplitSeq(own.Never, ",") {
 			if name = strings.TrimSpace(name); !slices.Contains(barrable(), name) {
-				return errext.Errorf(meantBy(name, barrable(), "gpurun plan lists the remedies, docs/recovery.md the knobs"), "--never: %q is neither a remedy nor a knob", name)
+				return errext.Errorf(meantBy(name, barrable(), "gpurun plan lists the remedies, docs/recovery.md the knobs"),
+					"--never: %q is neither a remedy nor a knob", name)
 			}
 			r.Never = append(r.Never, name)
 		}
@@ -151,19 +154,23 @@ var filled = []string{"run-id", "if-trained", "deadline", "junit"}
 // checkPipeline checks the flags by which pipelines select a run. set has the given flags. The error has a
 // hint.
 func checkPipeline(own Own, set map[string]string) error {
-	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline, "junit": own.JUnit}
+	values := map[string]string{"run-id": own.RunID, "if-trained": own.IfTrained, "deadline": own.Deadline,
+		"junit": own.JUnit}
 	for _, name := range filled {
 		if _, there := set[name]; there && values[name] == "" {
-			return errext.Errorf("leave the flag out, or see whether the variable that it comes from is set", "--%s is empty", name)
+			return errext.Errorf("leave the flag out, or see whether the variable that it comes from is set", "--%s is empty",
+				name)
 		}
 	}
 	switch {
 	case own.RunID != "" && own.RunDir != "":
 		return errext.Errorf("keep one of them", "--run-id and --run-dir both name the run directory")
 	case own.RunID != "" && !runID().MatchString(own.RunID):
-		return errext.Errorf(`write up to 64 letters, digits, ".", "_" and "-", the first of them a letter or a digit`, "--run-id: %q cannot name a run", own.RunID)
+		return errext.Errorf(`write up to 64 letters, digits, ".", "_" and "-", the first of them a letter or a digit`,
+			"--run-id: %q cannot name a run", own.RunID)
 	case own.IfTrained != "" && !slices.Contains(ifTrained, own.IfTrained):
-		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+edit.Either(ifTrained)), "--if-trained: unknown value %q", own.IfTrained)
+		return errext.Errorf(meantBy(own.IfTrained, ifTrained, "write "+edit.Either(ifTrained)),
+			"--if-trained: unknown value %q", own.IfTrained)
 	}
 	return nil
 }

@@ -172,10 +172,12 @@ func (p *Prepared) Plan() strategy.Plan { return maps.Clone(p.plan) }
 // StrategyJob returns the job in the form that strategy.Decide needs.
 func (p *Prepared) StrategyJob() strategy.Job {
 	r := p.Resolved
-	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks, DataParallel: r.at.DataParallel, Written: p.Plan(),
+	return strategy.Job{Knobs: maps.Clone(p.knobs), Ranks: r.at.Ranks, LocalRanks: r.Ranks,
+		DataParallel: r.at.DataParallel, Written: p.Plan(),
 		Ceiling: r.Job.DeviceMemory, NotInside: r.notInside(), Loss: r.loss,
 		Resumption: strategy.Resumption{
-			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" || r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
+			Data: r.recipe.Resume.Data, Shifts: r.recipe.Resume.Shifts, Own: r.recipe.Name == "" ||
+				r.recipe.Resume.Own, Exact: r.recipe.Resume.Exact,
 		}}
 }
 
@@ -219,7 +221,8 @@ func (p *Prepared) Place() string {
 	device, gpus := "CPU", p.GPUs
 	switch {
 	case gpus.Count > 0 && gpus.Name != "":
-		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off", gpus.Count, gpus.Name, gpus.Source)
+		device = fmt.Sprintf("%d × %s (%s), which gpurun does not know: failures are diagnosed, ceilings are off",
+			gpus.Count, gpus.Name, gpus.Source)
 	case gpus.Count > 0:
 		device = fmt.Sprintf("%d GPUs (%s)", gpus.Count, gpus.Source)
 		model := gpus.Model
@@ -366,7 +369,8 @@ func Resolve(ctx context.Context, s Inspected) (Resolved, error) {
 	}
 	r.Warnings = slices.Concat(s.Warnings, s.rankWarnings(r.processes), s.sharedCheckpoints(), s.noCeiling(), c.warnings)
 	world := r.Ranks * max(1, s.Where.Nodes)
-	r.at = recipes.Topology{Ranks: world, Plain: r.Plain && r.Ranks == 1, DataParallel: world, NVMePath: s.Job.Policy.NVMePath}
+	r.at = recipes.Topology{Ranks: world, Plain: r.Plain &&
+		r.Ranks == 1, DataParallel: world, NVMePath: s.Job.Policy.NVMePath}
 	if n := s.Job.Launch.DataParallel; n > 0 {
 		if world%n != 0 && !r.Plain {
 			return Resolved{}, errext.Errorf("it is the world size divided by tensor, pipeline and context parallel sizes",
@@ -425,7 +429,9 @@ func (r Resolved) assumedDefaults(plan strategy.Plan, knobs map[strategy.Knob]st
 		}
 		delete(plan, k)
 		own.Reported, own.Doubtful = true, true // the process reports it
-		own.Absent = cmp.Or(own.Absent, "the command does not have it, and "+filepath.Base(r.Job.shellScript())+" starts a program that was not read, whose default is not known")
+		own.Absent = cmp.Or(own.Absent,
+			"the command does not have it, and "+filepath.Base(
+				r.Job.shellScript())+" starts a program that was not read, whose default is not known")
 		knobs[k] = own
 	}
 }

@@ -84,11 +84,13 @@ func (s Inspected) count(c recipeChoice) (processes, error) {
 	var p processes
 	switch {
 	case said && n > mostRanks:
-		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node", "nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
+		return processes{}, errext.Errorf("set nproc_per_node to the number of GPUs of a node",
+			"nproc_per_node is %d: gpurun starts at most %d ranks on a node", n, mostRanks)
 	case said:
 		p = processes{Ranks: n, Plain: n == 1 && l.Launcher.Alone, WhyRanks: l.given(n)}
 	case l.NprocPerNode == "gpu" && s.GPUs.Count == 0:
-		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes", "nproc_per_node is \"gpu\", and no GPU is visible")
+		return processes{}, errext.Errorf("set CUDA_VISIBLE_DEVICES, or ask for a number of processes",
+			"nproc_per_node is \"gpu\", and no GPU is visible")
 	case l.NprocPerNode == "gpu":
 		p = processes{Ranks: s.GPUs.Count, WhyRanks: "one for each usable GPU, by nproc_per_node"}
 	case l.NprocPerNode == "cpu":
@@ -143,7 +145,8 @@ func (s Inspected) together(p processes) (processes, error) {
 	switch {
 	case s.Where.Nodes <= 1:
 	case p.single:
-		return processes{}, errext.Errorf("start it by a launcher, gpurun torchrun …; or set GPURUN_NNODES=1 if each node is to train by itself",
+		return processes{}, errext.Errorf(
+			"start it by a launcher, gpurun torchrun …; or set GPURUN_NNODES=1 if each node is to train by itself",
 			"%d nodes would each train the whole job: %s", s.Where.Nodes, p.WhyRanks)
 	default:
 		p.Plain = false
@@ -162,18 +165,22 @@ func (s Inspected) countAuto(c recipeChoice) processes {
 	case l.Auto == AutoTyped:
 		return s.asTyped()
 	case l.Auto == AutoLauncher && gpus == 0 && l.Launcher.NUMA:
-		return processes{Ranks: numaNodes(s.env["LOCAL_SIZE"]), WhyRanks: "one for each NUMA node, as " + l.Launcher.Wrapper + " does without a GPU"}
+		return processes{Ranks: numaNodes(s.env["LOCAL_SIZE"]),
+			WhyRanks: "one for each NUMA node, as " + l.Launcher.Wrapper + " does without a GPU"}
 	case l.Auto == AutoLauncher && gpus == 0:
-		return processes{Ranks: 1, Plain: l.Launcher.Alone, WhyRanks: "no GPU is usable, and " + l.Launcher.Wrapper + " starts one process then"}
+		return processes{Ranks: 1, Plain: l.Launcher.Alone,
+			WhyRanks: "no GPU is usable, and " + l.Launcher.Wrapper + " starts one process then"}
 	case l.Auto == AutoLauncher:
-		return processes{Ranks: gpus, Plain: gpus == 1 && l.Launcher.Alone, WhyRanks: "one for each usable GPU, as " + l.Launcher.Wrapper + " does"}
+		return processes{Ranks: gpus, Plain: gpus == 1 &&
+			l.Launcher.Alone, WhyRanks: "one for each usable GPU, as " + l.Launcher.Wrapper + " does"}
 	}
 	return s.countByScript(c)
 }
 
 // asTyped is the one process that the user has typed, which may start others.
 func (s Inspected) asTyped() processes {
-	return processes{Ranks: 1, Plain: true, single: true, OwnRanks: true, WhyRanks: "the command is one process, as it was typed; whether it starts ranks, it reports"}
+	return processes{Ranks: 1, Plain: true, single: true, OwnRanks: true,
+		WhyRanks: "the command is one process, as it was typed; whether it starts ranks, it reports"}
 }
 
 // countByScript decides by the script: copies of a script that knows no ranks would write to the same folder.
@@ -191,11 +198,13 @@ func (s Inspected) countByScript(c recipeChoice) processes {
 	case j.Spawns:
 		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: j.By, unknown: unknown}
 	case !joins:
-		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "nothing shows that the job joins a process group", unknown: unknown}
+		return processes{Ranks: 1, Plain: true, single: true, WhyRanks: "nothing shows that the job joins a process group",
+			unknown: unknown}
 	case s.GPUs.Count == 0:
 		return processes{Ranks: 1, Plain: j.Alone, WhyRanks: j.By + ", and no GPU is usable", unknown: unknown}
 	}
-	return processes{Ranks: s.GPUs.Count, Plain: s.GPUs.Count == 1 && j.Alone, WhyRanks: "one for each usable GPU: " + j.By, unknown: unknown}
+	return processes{Ranks: s.GPUs.Count, Plain: s.GPUs.Count == 1 &&
+		j.Alone, WhyRanks: "one for each usable GPU: " + j.By, unknown: unknown}
 }
 
 // rankWarnings returns warnings about ranks that must share GPUs, and about variables of the job that ranks

@@ -51,7 +51,8 @@ func (s Inspected) checkPromise(ctx context.Context, m Surroundings) (warnings [
 	for _, w := range m.Warnings {
 		reason += "; " + w
 	}
-	return nil, errext.WithCode(errext.Errorf("try another node, or give the container its GPUs; to train on the CPU, set CUDA_VISIBLE_DEVICES = \"\" in job.env",
+	return nil, errext.WithCode(errext.Errorf(
+		"try another node, or give the container its GPUs; to train on the CPU, set CUDA_VISIBLE_DEVICES = \"\" in job.env",
 		"%s, and none is usable: %s", said, reason), strategy.CodeRetry)
 }
 
@@ -150,7 +151,8 @@ func (s Inspected) torchCannot(ctx context.Context, driver *ranks.NVMLConnection
 	case !told || built["hip"] != "":
 		return "", ""
 	case cuda == "":
-		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.Interpreter.Path()), "install a PyTorch with CUDA there, or name another interpreter with job.python"
+		return fmt.Sprintf("the PyTorch of %s was built without CUDA", s.Interpreter.Path()),
+			"install a PyTorch with CUDA there, or name another interpreter with job.python"
 	}
 	n, err := driver.NVML()
 	if n == nil || err != nil {

@@ -32,7 +32,8 @@ type origin struct {
 // Propose returns the words that start a plan from the beginning, without the ceiling, which only gpurun can
 // apply. Changed files are those of attempt n of the run in dir. variable returns variables of gpurun's
 // environment.
-func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string, n int, variable func(name string) string) (strategy.Proposal, error) {
+func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string, n int,
+	variable func(name string) string) (strategy.Proposal, error) {
 	r := p.using(by).Resolved
 	written, turned := p.split(plan)
 	change, err := r.recipe.Apply(r.command, written, r.at, filepath.Join(dir, fmt.Sprintf("attempt-%d", n), "files"))
@@ -55,9 +56,10 @@ func (p *Prepared) Propose(plan strategy.Plan, by strategy.Arguments, dir string
 	maps.DeleteFunc(proposal.EnvSources, func(name, _ string) bool { _, changed := change.Env[name]; return changed })
 	proposal.Code = inPython(change.Calls, r.reading.Code)
 	proposal.Turned, proposal.Unchanged = turned, len(change.Env) == 0 && slices.Equal(change.Argv, r.Job.Argv)
-	proposal.OwnModel = len(turned) > 0 && len(r.command.Script) > 0 && !slices.ContainsFunc(r.command.Sources(), func(text []byte) bool {
-		return bytes.Contains(text, []byte("transformers")) || bytes.Contains(text, []byte("diffusers"))
-	})
+	proposal.OwnModel = len(turned) > 0 && len(r.command.Script) > 0 &&
+		!slices.ContainsFunc(r.command.Sources(), func(text []byte) bool {
+			return bytes.Contains(text, []byte("transformers")) || bytes.Contains(text, []byte("diffusers"))
+		})
 	memory := p.Memory(variable, false)
 	proposal.Remembered, proposal.Armed = memory.startsWith(plan), memory.arms()
 	if r.Job.Path != "" {
@@ -87,7 +89,8 @@ func inPython(calls []strategy.Call, code format.ScriptCode) []string {
 // asInCode is the call's name as the code writes it, and its place; the full name if there are several such
 // calls, or none. An argument that a class of the job passes on is named in the call of the class.
 func asInCode(c strategy.Call, code format.ScriptCode) (written, place string) {
-	written, place, value := onlyCall(code, c.Keyword, func(call format.CodeCall) bool { return call.Means(c.Name) && call.Gives(c.Where) })
+	written, place, value := onlyCall(code, c.Keyword,
+		func(call format.CodeCall) bool { return call.Means(c.Name) && call.Gives(c.Where) })
 	if written == "" {
 		return c.Name, ""
 	}
@@ -104,7 +107,8 @@ func asInCode(c strategy.Call, code format.ScriptCode) (written, place string) {
 }
 
 // onlyCall is the only wanted call of the code with its place, and the argument that it gives for a keyword.
-func onlyCall(code format.ScriptCode, keyword string, wanted func(format.CodeCall) bool) (name, place string, value format.Expression) {
+func onlyCall(code format.ScriptCode, keyword string, wanted func(format.CodeCall) bool) (name, place string,
+	value format.Expression) {
 	for _, file := range code {
 		for _, call := range file.Calls {
 			switch {
@@ -234,7 +238,9 @@ func (p *Prepared) Tracked(name string) *Prepared {
 func (r Resolved) trackedAs(name string) map[string]string {
 	tracked := r.recipe.Tracked(r.command, name)
 	maps.DeleteFunc(tracked, func(variable, _ string) bool {
-		return slices.ContainsFunc(trackers, func(t experimentTracker) bool { return strings.HasPrefix(variable, t.prefix) && !r.tracks(t) })
+		return slices.ContainsFunc(trackers, func(t experimentTracker) bool {
+			return strings.HasPrefix(variable, t.prefix) && !r.tracks(t)
+		})
 	})
 	if _, set := r.env.Lookup(mlflowTags); !set && r.installed("mlflow", "mlflow-skinny") {
 		tags, err := json.Marshal(map[string]string{"gpurun.run": name})
@@ -264,5 +270,6 @@ func (r Resolved) installed(packages ...string) bool {
 	if r.command.Packages != nil {
 		return slices.ContainsFunc(packages, func(name string) bool { return r.command.Packages[name] != "" })
 	}
-	return slices.ContainsFunc(r.sources(), func(s format.Source) bool { return bytes.Contains(s.Text, []byte(packages[0])) })
+	return slices.ContainsFunc(r.sources(),
+		func(s format.Source) bool { return bytes.Contains(s.Text, []byte(packages[0])) })
 }

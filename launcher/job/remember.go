@@ -52,7 +52,8 @@ func (p *Prepared) Memory(variable func(name string) string, fresh bool) *Rememb
 
 // Recall adds the remembered plans to a job, if they still apply. It reads the inventory only if something is
 // remembered. The words name remembered plans that are not used, for the user.
-func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (known strategy.Job, words []string) {
+func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strategy.Job,
+	inventory func() strategy.Inventory) (known strategy.Job, words []string) {
 	known = j
 	warnings := guest(rememberedPlans, func() error {
 		known, words = m.recall(ctx, p, j, inventory)
@@ -64,7 +65,8 @@ func (m *RememberedPlans) Recall(ctx context.Context, p strategy.Policy, j strat
 	return known, words
 }
 
-func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strategy.Job, inventory func() strategy.Inventory) (strategy.Job, []string) {
+func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strategy.Job,
+	inventory func() strategy.Inventory) (strategy.Job, []string) {
 	var words []string
 	if m.nowhere != nil {
 		words = []string{fmt.Sprintf("cannot remember the plans of this job: %v", m.nowhere)}
@@ -91,7 +93,9 @@ func (m *RememberedPlans) recall(ctx context.Context, p strategy.Policy, j strat
 	j.Recalled, j.Remembered, j.Armed = found.Recalled, found.Measured, found.Armed
 	m.name(j.Recalled, own, today)
 	if r := found.Proposed; r != nil {
-		words = append(words, fmt.Sprintf("for another user this job fitted with %s: it starts as written, since fits.trust is \"own\"", r.Changed))
+		words = append(words,
+			fmt.Sprintf("for another user this job fitted with %s: it starts as written, since fits.trust is \"own\"",
+				r.Changed))
 	}
 	if found.Unused != "" && p.Mode != strategy.Off {
 		words = append(words, "a plan that fitted before is not used: "+found.Unused)
@@ -108,7 +112,8 @@ func (m *RememberedPlans) loadShared() (FitsOfUsers, error) {
 }
 
 // today has the conditions under which fits are judged.
-func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job, inv strategy.Inventory) FitsToday {
+func (m *RememberedPlans) today(ctx context.Context, p strategy.Policy, j strategy.Job,
+	inv strategy.Inventory) FitsToday {
 	return FitsToday{Conditions: m.keyOf(ctx, j, inv), Policy: p, Job: j, Inventory: inv, Room: roomOf(j, inv)}
 }
 
@@ -147,11 +152,13 @@ func notUsed(what string, err error) string {
 }
 
 // Keep remembers the last attempt of a history, and the decision d after it.
-func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision, inv strategy.Inventory) error {
+func (m *RememberedPlans) Keep(ctx context.Context, j strategy.Job, history []strategy.Attempt, d strategy.Decision,
+	inv strategy.Inventory) error {
 	if m.nowhere != nil && m.shared.Dir == "" {
 		return nil // reported before
 	}
-	seen := Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch && d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
+	seen := Observation{Job: j, Attempt: history[len(history)-1], Trained: !d.Relaunch &&
+		d.Outcome == strategy.Trained, Room: roomOf(j, inv)}
 	seen.InPlace = strategy.ArmedFor(j, history, seen.Attempt.Plan)
 	seen.Training, _ = j.Training(seen.Attempt.Plan, history)
 	wrong := misremembered(j, history, d)
@@ -213,7 +220,8 @@ func misremembered(j strategy.Job, history []strategy.Attempt, d strategy.Decisi
 	}
 	first, second := history[0].Diagnosis, history[1].Diagnosis
 	asWritten := len(j.Written.Changed(history[1].Plan)) == 0 && len(history[1].Plan.Changed(j.Written)) == 0
-	return asWritten && !first.OutOfMemory() && (!second.Fatal || second.Error != first.Error) && history[1].StopSignal == 0
+	return asWritten && !first.OutOfMemory() && (!second.Fatal || second.Error != first.Error) &&
+		history[1].StopSignal == 0
 }
 
 // keyOf returns the conditions under which the job runs.
@@ -287,7 +295,8 @@ func (p *Prepared) bare() strategy.Command {
 	r, first := p.Resolved, strategy.Plan{}
 	for _, k := range strategy.Knobs {
 		switch own, known := p.knobs[k]; {
-		case !known || own.Absent != "" || own.By == strategy.ByHook || own.Scope == strategy.ScopeDerived || k == strategy.Allocator:
+		case !known || own.Absent != "" || own.By == strategy.ByHook || own.Scope == strategy.ScopeDerived ||
+			k == strategy.Allocator:
 		case k.Whole():
 			first[k] = strategy.Number(max(own.Min, 1))
 		case len(own.Values) > 0:
@@ -397,7 +406,8 @@ func (p *Prepared) Conditions(version string) func(context.Context, strategy.Inv
 
 // Unchanged reports whether the conditions are those of an earlier run, with no more free memory on the
 // device than then.
-func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory, device func(context.Context) memory.DeviceMemory) bool {
+func (p *Prepared) Unchanged(ctx context.Context, version, digest string, then strategy.Inventory,
+	device func(context.Context) memory.DeviceMemory) bool {
 	now := strategy.Inventory{Accelerator: p.Accelerator(), Device: device(ctx)}
 	room, had := now.Device.Total-now.Device.Others, then.Device.Total-then.Device.Others
 	return room <= had/100*101 && p.conditions(ctx, version, now) == digest

@@ -156,7 +156,8 @@ func checkRecipe(dir string) Check {
 		if err != nil || slices.Contains(names, name) {
 			return nil
 		}
-		wrong.Message = fmt.Sprintf("there is no recipe %q; gpurun recipes lists them, and a path to a recipe file works too", name)
+		wrong.Message = fmt.Sprintf(
+			"there is no recipe %q; gpurun recipes lists them, and a path to a recipe file works too", name)
 		wrong.Suggest = Nearest(name, names)
 		return []Problem{wrong}
 	}
@@ -277,7 +278,8 @@ func (j *Job) textFolder() error {
 		return nil
 	}
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
-		return errext.Errorf("make it, or name the folder that node_exporter reads (--collector.textfile.directory)", "metrics.textfile: there is no folder %s", folder)
+		return errext.Errorf("make it, or name the folder that node_exporter reads (--collector.textfile.directory)",
+			"metrics.textfile: there is no folder %s", folder)
 	}
 	return nil
 }

@@ -245,7 +245,8 @@ func (s SharedStore) prune(code string) {
 	if err != nil {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(entries, code, func(e fs.DirEntry, code string) int { return cmp.Compare(e.Name(), code) })
+	at, _ := slices.BinarySearchFunc(
+		entries, code, func(e fs.DirEntry, code string) int { return cmp.Compare(e.Name(), code) })
 	for i := range min(len(entries), prunedAtOnce) {
 		folder := filepath.Join(above, entries[(at+i)%len(entries)].Name())
 		path := filepath.Join(folder, s.own())

@@ -90,7 +90,8 @@ func (j *Job) configure(f configFile) error {
 		j.Warnings = append(j.Warnings, fmt.Sprintf("%s cannot be read, and counts for nothing", f.path))
 		return nil
 	case err != nil:
-		return errext.WithHint(fmt.Errorf("read the configuration: %w", err), "make it a file that you can read, or remove it")
+		return errext.WithHint(fmt.Errorf("read the configuration: %w", err),
+			"make it a file that you can read, or remove it")
 	}
 	safe, unsafe := true, ""
 	if f.site {
@@ -182,7 +183,8 @@ type lockRule struct {
 var lockRules = sync.OnceValue(func() []lockRule {
 	var rules []lockRule
 	for _, l := range strategy.Limits {
-		rules = append(rules, lockRule{key: l.Key, tighter: func(by *Job) string { return l.Tighter(by.Policy) }, take: func(j, by *Job) { l.Tighten(&j.Policy, by.Policy) }})
+		rules = append(rules, lockRule{key: l.Key, tighter: func(by *Job) string { return l.Tighter(by.Policy) },
+			take: func(j, by *Job) { l.Tighten(&j.Policy, by.Policy) }})
 	}
 	checks := []string{PreflightOff, PreflightAuto, PreflightOn}
 	thorough := func(by *Job) string {
@@ -197,7 +199,8 @@ var lockRules = sync.OnceValue(func() []lockRule {
 		}
 	}})
 	for _, key := range notifyWhere {
-		rules = append(rules, lockRule{key: "notify." + key, tighter: func(*Job) string { return "this destination" }, exact: true, take: keepTarget})
+		rules = append(rules, lockRule{key: "notify." + key, tighter: func(*Job) string { return "this destination" },
+			exact: true, take: keepTarget})
 	}
 	return rules
 })
@@ -230,8 +233,8 @@ type siteLock struct {
 	events bool
 }
 
-// allowed returns the value that a site lets a job have for a key of the policy in place of a looser one: a smaller number
-// of attempts than wanted, if that is more than the job has. refused is why there is none.
+// allowed returns the value that a site lets a job have for a key of the policy in place of a looser one: a smaller
+// number of attempts than wanted, if that is more than the job has. refused is why there is none.
 func (j *Job) allowed(key, value string) (allowed, refused string) {
 	wanted, own := *j, Own{}
 	switch key {
@@ -260,7 +263,8 @@ func (j *Job) allowed(key, value string) (allowed, refused string) {
 // message says what is locked, and what may be set.
 func (l siteLock) message() string {
 	if l.events {
-		return fmt.Sprintf("events can only be added to `on`: %s (%s is locked by %s)", strings.Join(l.by.Notify.On, ", "), l.rule.key, l.at)
+		return fmt.Sprintf("events can only be added to `on`: %s (%s is locked by %s)", strings.Join(l.by.Notify.On, ", "),
+			l.rule.key, l.at)
 	}
 	return l.locked() + "; only " + l.rule.tighter(l.by) + " is allowed"
 }
@@ -304,12 +308,14 @@ func (r *reader) readLocked() (keys []string) {
 	}
 	list, ok := value.([]any)
 	if !ok {
-		r.problems = append(r.problems, Problem{Key: []string{"locked"}, AtValue: true, Message: `want a list of keys, such as ["recovery.max_attempts"]`})
+		r.problems = append(r.problems, Problem{Key: []string{"locked"}, AtValue: true,
+			Message: `want a list of keys, such as ["recovery.max_attempts"]`})
 	}
 	for i, e := range list {
 		key, _ := e.(string)
 		if !slices.Contains(names, key) {
-			r.problems = append(r.problems, Problem{Key: []string{"locked", fmt.Sprint(i)}, AtValue: true, Suggest: Nearest(key, names),
+			r.problems = append(r.problems, Problem{Key: []string{"locked", fmt.Sprint(i)}, AtValue: true,
+				Suggest: Nearest(key, names),
 				Message: fmt.Sprintf("%v is not a key that can be locked; these are %s", e, strings.Join(names, ", "))})
 			continue
 		}
@@ -411,7 +417,8 @@ func (j *Job) refuse(file, kind string, text []byte, loose []siteLock) {
 		problems = append(problems, Problem{Key: strings.Split(l.set(), "."), AtValue: true, Message: l.message()})
 	}
 	if problems != nil {
-		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind, Faults: hushed(text, edit.Faults(text, problems))})
+		j.site.refused = append(j.site.refused, &Error{File: file, Kind: kind,
+			Faults: hushed(text, edit.Faults(text, problems))})
 	}
 }
 
@@ -421,7 +428,8 @@ type policyFlag struct{ key, flag, value string }
 // policyFlags are those with a value that are given.
 func policyFlags(own Own) []policyFlag {
 	return slices.DeleteFunc([]policyFlag{
-		{"recovery.mode", "--mode", own.Mode}, {"recovery.numerics", "--numerics", own.Numerics}, {"recovery.max_attempts", "--max-attempts", own.MaxAttempts},
+		{"recovery.mode", "--mode", own.Mode}, {"recovery.numerics", "--numerics", own.Numerics},
+		{"recovery.max_attempts", "--max-attempts", own.MaxAttempts},
 		{"recovery.never", "--never", own.Never}, {"limits.device_memory", "--device-memory", own.DeviceMemory},
 	}, func(f policyFlag) bool { return f.value == "" })
 }
@@ -433,7 +441,9 @@ func (j *Job) holdFlags(own Own) {
 		j.note(strategy.Setting{Key: f.key, Value: f.value, By: f.flag}, false, loose)
 		for _, l := range loose {
 			if l.rule.key == f.key {
-				j.site.refused = append(j.site.refused, errext.Errorf("omit "+f.flag+"; gpurun help config shows what the site sets", "%s %s: %s is %s", f.flag, f.value, f.key, l.message()))
+				j.site.refused = append(j.site.refused,
+					errext.Errorf("omit "+f.flag+"; gpurun help config shows what the site sets", "%s %s: %s is %s", f.flag, f.value,
+						f.key, l.message()))
 			}
 		}
 	}

@@ -112,7 +112,8 @@ func (s Inspected) project() string {
 // packagesAbove returns the folders between the project's and the script, each with its parent folder.
 func (s Inspected) packagesAbove(project string) map[string]string {
 	above := map[string]string{}
-	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder, project+string(filepath.Separator)); folder = filepath.Dir(folder) {
+	for folder := filepath.Dir(s.sourcePath); strings.HasPrefix(folder,
+		project+string(filepath.Separator)); folder = filepath.Dir(folder) {
 		above[filepath.Base(folder)] = filepath.Dir(folder)
 	}
 	return above

@@ -89,7 +89,8 @@ func lock(path string) (unlock func(), err error) {
 	for until := time.Now().Add(lockPatience); ; time.Sleep(5 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
-		case err == nil, errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK), errors.Is(err, unix.EINVAL):
+		case err == nil, errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOLCK),
+			errors.Is(err, unix.EINVAL):
 			return func() { _ = f.Close() }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR), time.Now().After(until):
 			return nil, errors.Join(fmt.Errorf("lock the remembered plans, %s: %w", path, err), f.Close())
@@ -166,7 +167,8 @@ type content struct {
 // errNewer means a file of a later version of gpurun.
 var errNewer = errors.New("a newer gpurun wrote it")
 
-// readFits reads a file of fits; none if there is no file. The error is a *system.Untrusted if the file must not be used.
+// readFits reads a file of fits; none if there is no file. The error is a *system.Untrusted if the file must not be
+// used.
 func readFits(path string) ([]Fit, error) {
 	text, err := readOwn(path)
 	switch {

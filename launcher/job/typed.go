@@ -136,7 +136,8 @@ func (t typedLine) job(ctx context.Context, j *Job) (*Job, error) {
 // verb refuses a verb of gpurun in place of a program or a script.
 func (t typedLine) verb() error {
 	if word := t.typed[0]; t.line.Kind == Script && !t.asProgram && slices.Contains(commandline.Verbs, word) {
-		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …", "%s is a verb of gpurun: put it before the flags", word)
+		return errext.Errorf("give the verb first; a program of that name goes behind --: gpurun -- "+word+" …",
+			"%s is a verb of gpurun: put it before the flags", word)
 	}
 	return nil
 }
@@ -163,7 +164,8 @@ func misplaced(before, words, own, typed []string) error {
 	case m.Line != "":
 		hint = m.Line
 	case m.Script != "":
-		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " + commandline.Paste(typed...)
+		hint = "put gpurun into " + m.Script + ", in front of the command that trains, and type: " +
+			commandline.Paste(typed...)
 	case m.Batch:
 		hint = "put gpurun into the script, in front of the command that trains"
 	}
@@ -204,7 +206,8 @@ func (j *Job) shellScript() string {
 
 // name returns the job's name, from its script, even if a shell runs that.
 func (t typedLine) name(j *Job) string {
-	if j.Kind == Program && slices.Contains(commandline.Shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 && !strings.HasPrefix(j.Argv[1], "-") {
+	if j.Kind == Program && slices.Contains(commandline.Shells, nameOf(j.Argv[0])) && len(j.Argv) > 1 &&
+		!strings.HasPrefix(j.Argv[1], "-") {
 		return nameOf(j.Argv[1])
 	}
 	return nameOf(j.Argv[0])
@@ -285,7 +288,8 @@ func OpenToRun(ctx context.Context, args, env []string, dir string) (*Job, Own, 
 	}
 	switch {
 	case file != "":
-		j, err = load(file, base{job: j, env: vars, hook: frameworkLaunchers(ctx, vars)}, checkKnobs, checkRecipe(filepath.Dir(file)))
+		j, err = load(file, base{job: j, env: vars, hook: frameworkLaunchers(ctx, vars)}, checkKnobs,
+			checkRecipe(filepath.Dir(file)))
 	case t.isCommand():
 		j, err = t.job(ctx, j)
 	default:
@@ -327,7 +331,8 @@ func Off(args, env []string, dir string) (*Exec, error) {
 		return nil, err
 	}
 	if t.line.Kind == Script && isTOML(t.typed[0]) {
-		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out", "%s=off: %s is a file for gpurun, not a command", offVariable, t.typed[0])
+		return nil, errext.Errorf("put gpurun in front of the job's command, or leave the variable out",
+			"%s=off: %s is a file for gpurun, not a command", offVariable, t.typed[0])
 	}
 	argv := t.typed
 	if t.isCommand() {
@@ -345,7 +350,8 @@ func Off(args, env []string, dir string) (*Exec, error) {
 // torchrun returns the torchrun command for a script with torchrun's flags.
 func (t typedLine) torchrun() ([]string, error) {
 	rest := slices.Concat(t.line.Torchrun, t.typed)
-	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.inherited, Look: python.Finder{Dir: t.dir, Env: t.inherited}.InPath}
+	search := python.Finder{Named: t.line.Python, Dir: t.dir, Env: t.inherited,
+		Look: python.Finder{Dir: t.dir, Env: t.inherited}.InPath}
 	if t.line.Python == "" {
 		if _, err := search.InPath("torchrun"); err == nil {
 			return append([]string{"torchrun"}, rest...), nil
@@ -376,7 +382,8 @@ func (t typedLine) trainFile() (file string, own Own, err error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(line.Set)) {
 		if source := line.Set[name]; !commandline.IsOwnOption(name) && strings.HasPrefix(source, "-") {
-			return "", line.Own, errext.Errorf(inFile(name, source)+" in "+line.Command[0], "%s goes with a script, not with a train.toml", source)
+			return "", line.Own, errext.Errorf(inFile(name, source)+" in "+line.Command[0],
+				"%s goes with a script, not with a train.toml", source)
 		}
 	}
 	return line.Command[0], line.Own, nil
@@ -437,7 +444,8 @@ func fromArgs(args []string, env commandline.Environ, dir string, j *Job) (*Job,
 	if err := judge(j); err != nil {
 		return nil, err
 	}
-	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script && python.Executable(file) == nil && pythonScript(file) {
+	if file := under(dir, j.Argv[0]); j.Python == "" && env[pythonExec] == "" && j.Kind == Script &&
+		python.Executable(file) == nil && pythonScript(file) {
 		// A program in an environment, such as pip creates, runs on that environment's Python.
 		j.Python, _, _ = python.Finder{Launcher: file, Dir: dir}.OfLauncher()
 	}

@@ -197,7 +197,8 @@ func (w words) innerCommand() (*command, error) {
 	if err != nil || !known {
 		return nil, err
 	}
-	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.RankStarter, nodes: inner.Nodes}
+	c := &command{kind: inner.Kind, argv: inner.Argv, inner: maps.Clone(inner.Env), launcher: inner.RankStarter,
+		nodes: inner.Nodes}
 	if commandline.IsPython(w.seen.Inner[0]) {
 		c.python = w.seen.Inner[0]
 	}
@@ -261,7 +262,8 @@ func frameworkLaunchers(ctx context.Context, own commandline.Environ) frameworkH
 }
 
 func (w words) unwrapFramework(ctx context.Context) (commandline.Inner, bool, error) {
-	inner, known, err := recipes.Unwrap(w.seen.Inner, w.env, func(name string) ([]byte, error) { return w.read(ctx, name) })
+	inner, known, err := recipes.Unwrap(w.seen.Inner, w.env,
+		func(name string) ([]byte, error) { return w.read(ctx, name) })
 	if err != nil || !known {
 		return inner, known, err
 	}
@@ -295,9 +297,11 @@ func (w words) read(ctx context.Context, name string) ([]byte, error) {
 func (w words) interpreter(env commandline.Environ) (*python.Interpreter, error) {
 	switch {
 	case w.seen.Contained():
-		return nil, errext.Errorf("name a file of your own", "gpurun does not see the files in the container that the launcher is in")
+		return nil, errext.Errorf("name a file of your own",
+			"gpurun does not see the files in the container that the launcher is in")
 	case w.seen.Environment():
-		return python.Through(append(slices.Clone(w.seen.Ask), "python"), w.dir, inherited(env.Words()), w.seen.Installs()), nil
+		return python.Through(append(slices.Clone(w.seen.Ask), "python"), w.dir, inherited(env.Words()), w.seen.Installs()),
+			nil
 	}
 	path, _, err := python.Finder{Dir: w.dir, Env: env}.Find()
 	if err != nil {
@@ -438,7 +442,8 @@ func (j *Job) quietTerminal() {
 	if j.Launch.TTY == "auto" {
 		j.Launch.TTY = "never"
 	}
-	j.Warnings = append(j.Warnings, "nohup after gpurun keeps the job alive but not gpurun, which ends the job when the terminal is closed: write nohup gpurun …")
+	j.Warnings = append(j.Warnings,
+		"nohup after gpurun keeps the job alive but not gpurun, which ends the job when the terminal is closed: write nohup gpurun …")
 }
 
 // RankScript returns the absolute path of the script that each rank runs, also after wrappers; empty if it is
@@ -466,7 +471,8 @@ func (j *Job) interpreter(env commandline.Environ) (path, why string, err error)
 	if j.Kind == Program {
 		return "", "the job is a program", nil
 	}
-	return python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env), Look: exec.LookPath}.Find()
+	return python.Finder{Named: j.Python, Launcher: j.torchrun, Dir: j.Workdir, Env: env.With(j.Env),
+		Look: exec.LookPath}.Find()
 }
 
 // PythonBy is the place where the user names the job's interpreter, or could: "command" for the typed words,

@@ -27,11 +27,13 @@ func (j *Journal) Write(dir string, plan strategy.Plan, c strategy.Command) erro
 	if err := writeJSON(system.WriteCopy, filepath.Join(dir, "plan.json"), plan); err != nil { // the journal has it
 		return err
 	}
-	if err := writeJSON(system.WriteCopy, filepath.Join(dir, CommandFile), c); err != nil { // for people; a later start makes it again
+	// for people; a later start makes it again
+	if err := writeJSON(system.WriteCopy, filepath.Join(dir, CommandFile), c); err != nil {
 		return err
 	}
 	if c.Diff != "" {
-		if err := system.WriteCopy(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)), system.PrivateMode); err != nil {
+		if err := system.WriteCopy(filepath.Join(dir, "diff.patch"), []byte(j.mask.Config(c.Diff)),
+			system.PrivateMode); err != nil {
 			return err
 		}
 	}

@@ -103,7 +103,8 @@ func refuseForeign(dir string) error {
 		names, err := folder.Readdirnames(64)
 		for _, name := range names {
 			if !slices.Contains(empty, name) {
-				return errext.WithCode(errext.Errorf("name a folder that is empty or does not exist, or the run directory of an earlier start",
+				return errext.WithCode(errext.Errorf(
+					"name a folder that is empty or does not exist, or the run directory of an earlier start",
 					"the folder %s is neither a run directory nor empty: it has %q", dir, name), strategy.CodeUsage)
 			}
 		}

@@ -84,7 +84,8 @@ func (s RunSearch) exhausted() string {
 func (s RunSearch) ours(dir string) (*Run, bool) {
 	events, _, err := Outline(dir)
 	run := RunOf(events)
-	return run, err == nil && len(events) > 0 && (s.Digest == "" || run.First.Digest == s.Digest) && launcher.SameFiles(run.First.Files, s.Files)
+	return run, err == nil && len(events) > 0 && (s.Digest == "" || run.First.Digest == s.Digest) &&
+		launcher.SameFiles(run.First.Files, s.Files)
 }
 
 // written is the time of a run's last event.
@@ -115,7 +116,8 @@ func outcome(run *Run) strategy.Outcome {
 	if end := run.End(); end != nil {
 		return end.Outcome
 	}
-	if last := run.Last(); last != nil && last.Phase == Exited && last.Evidence.EndedWell() && last.Evidence.CutShort() == "" {
+	if last := run.Last(); last != nil && last.Phase == Exited && last.Evidence.EndedWell() &&
+		last.Evidence.CutShort() == "" {
 		return strategy.Trained
 	}
 	return ""

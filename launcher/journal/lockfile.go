@@ -34,7 +34,8 @@ const (
 
 // locksMissing reports whether flock failed because the file system has no locks.
 func locksMissing(err error) bool {
-	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) || errors.Is(err, unix.EINVAL)
+	return errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOLCK) ||
+		errors.Is(err, unix.EINVAL)
 }
 
 // A lockHolder is a process that holds a lock file.
@@ -184,7 +185,8 @@ func self() (lockHolder, error) {
 	}
 	host, _ := os.Hostname()
 	return lockHolder{
-		Host: host, PID: os.Getpid(), Boot: strings.TrimSpace(string(boot)), Space: space, Start: startOf(os.Getpid()), Token: rand.Text(),
+		Host: host, PID: os.Getpid(), Boot: strings.TrimSpace(string(boot)), Space: space, Start: startOf(os.Getpid()),
+		Token: rand.Text(),
 	}, nil
 }
 
@@ -278,8 +280,8 @@ func journalHeld(dir string) bool {
 	return !unreadableWhenLocked(f) && locked(f)
 }
 
-// holdIdle takes all locks of a gpurun in a run directory, without making a lock file. The error is ErrLocked also where
-// the state is not known: the lock file is missing, the journal cannot be locked, and the run has not ended.
+// holdIdle takes all locks of a gpurun in a run directory, without making a lock file. The error is ErrLocked also
+// where the state is not known: the lock file is missing, the journal cannot be locked, and the run has not ended.
 func holdIdle(dir string) (io.Closer, error) {
 	lock, err := acquire(filepath.Join(dir, lockFile), os.O_RDWR)
 	missing := errors.Is(err, fs.ErrNotExist)

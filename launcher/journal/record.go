@@ -43,14 +43,16 @@ func (r *RunRecord) Status(s launcher.Status) error {
 func (r *RunRecord) Samples(attempt int, samples []strategy.Sample) error {
 	var lines bytes.Buffer
 	for _, s := range samples {
-		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward, s.InPlace = false, 0, time.Time{}, 0, 0, false // they compare ranks while these run
+		// they compare ranks while these run
+		s.Batches, s.Counted, s.CountedAt, s.Data, s.Forward, s.InPlace = false, 0, time.Time{}, 0, 0, false
 		line, err := json.Marshal(s)
 		if err != nil {
 			return fmt.Errorf("encode a sample: %w", err)
 		}
 		lines.Write(append(line, '\n'))
 	}
-	f, err := system.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), strategy.SamplesFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+	f, err := system.OpenFile(filepath.Join(r.dir, fmt.Sprintf("attempt-%d", attempt), strategy.SamplesFile),
+		os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("write the samples: %w", err)
 	}
@@ -109,8 +111,8 @@ type CommandLine struct {
 	Dir  string   `json:"workdir"` // where it was typed
 }
 
-// KeepStart writes the command line that starts the run, for a later start. A new run does not wait for the disk: it has
-// little to lose until the kernel has written the file.
+// KeepStart writes the command line that starts the run, for a later start. A new run does not wait for the disk: it
+// has little to lose until the kernel has written the file.
 func (j *Journal) KeepStart(s CommandLine) error {
 	path, write := filepath.Join(j.dir, startFile), system.WriteFile
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {

@@ -45,7 +45,8 @@ func RemoveLeftover(hidden string) error {
 // such a name may be a user's.
 func Leftover(dir string) bool {
 	above, name := filepath.Split(dir)
-	if !strings.HasPrefix(name, removedPrefix) || !slices.Contains(strings.Split(above, string(filepath.Separator)), home) {
+	if !strings.HasPrefix(name, removedPrefix) || !slices.Contains(strings.Split(above, string(filepath.Separator)),
+		home) {
 		return false
 	}
 	info, err := os.Lstat(dir)
@@ -67,7 +68,8 @@ func sweepAround(root string) {
 // writes into its attempts.
 func sweep(dir string) {
 	system.SweepFiles(dir, writing)
-	for pattern, age := range map[string]time.Duration{"attempt-*": 0, "attempt-*/node-*": writing} { // a node may be left behind
+	// a node may be left behind
+	for pattern, age := range map[string]time.Duration{"attempt-*": 0, "attempt-*/node-*": writing} {
 		folders, _ := fs.Glob(os.DirFS(dir), pattern) // the pattern is well formed
 		for _, name := range folders {
 			path := filepath.Join(dir, name)

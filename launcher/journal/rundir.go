@@ -46,9 +46,9 @@ type RunSearch struct {
 	Settled func(d launcher.Decided) bool
 }
 
-// Find returns the path of the run directory, the first of: one that has trained, where that replaces a new run; the named
-// one; the one that a scheduler's restart of the same job left behind; the newest, if it had no plan left and nothing has
-// changed since; a new one, which is not made.
+// Find returns the path of the run directory, the first of: one that has trained, where that replaces a new run; the
+// named one; the one that a scheduler's restart of the same job left behind; the newest, if it had no plan left and
+// nothing has changed since; a new one, which is not made.
 func (s RunSearch) Find() (string, error) {
 	dir, err := s.find()
 	if err == nil && s.Refused != nil && written(dir).IsZero() {
@@ -91,9 +91,9 @@ func (s RunSearch) named() string {
 // Held reports whether a gpurun uses the run directory that the user named.
 func (s RunSearch) Held() bool { return s.named() != "" && Locked(s.named()) }
 
-// left is the run that an earlier start of the scheduler's job left behind, empty for none. A batch script may run the same
-// command several times, in the same order after a restart: of several runs it is the oldest that this start of the job
-// has not resumed yet.
+// left is the run that an earlier start of the scheduler's job left behind, empty for none. A batch script may run
+// the same command several times, in the same order after a restart: of several runs it is the oldest that this start
+// of the job has not resumed yet.
 func (s RunSearch) left() (string, error) {
 	runs, err := Runs(s.Root)
 	if err != nil {
@@ -105,7 +105,8 @@ func (s RunSearch) left() (string, error) {
 			continue
 		}
 		run := RunOf(events)
-		if run.First.Scheduler == s.Scheduler && max(run.Began.Restart, claimed(dir)) < s.Restart && (s.Digest == "" || run.First.Digest == s.Digest) {
+		if run.First.Scheduler == s.Scheduler && max(run.Began.Restart, claimed(dir)) < s.Restart &&
+			(s.Digest == "" || run.First.Digest == s.Digest) {
 			return dir, nil
 		}
 	}
@@ -124,8 +125,8 @@ func (s RunSearch) Known() bool {
 	})
 }
 
-// TrackerName is a name by which experiment trackers can identify a run. It is unique, and has letters, digits and hyphens
-// only.
+// TrackerName is a name by which experiment trackers can identify a run. It is unique, and has letters, digits and
+// hyphens only.
 func TrackerName(run string) string {
 	const longest = 40 // of the run's own name, in bytes
 	plain := strings.Map(func(r rune) rune {
@@ -137,8 +138,8 @@ func TrackerName(run string) string {
 	return strings.Trim(plain[:min(len(plain), longest)]+"-"+strings.ToLower(rand.Text()[:8]), "-")
 }
 
-// claimFile has the restart of the scheduler's job that found a run: a run that is done is not begun again, and must not
-// be found a second time either.
+// claimFile has the restart of the scheduler's job that found a run: a run that is done is not begun again, and must
+// not be found a second time either.
 const claimFile = "restart"
 
 func (s RunSearch) claim(dir string) error {
@@ -157,8 +158,8 @@ func claimed(dir string) int {
 	return n
 }
 
-// A LockWait is the wait of OpenRun for a lock that an earlier start of the same scheduler's job holds: its node may not
-// have noticed yet that it is over.
+// A LockWait is the wait of OpenRun for a lock that an earlier start of the same scheduler's job holds: its node may
+// not have noticed yet that it is over.
 type LockWait struct {
 	// Bound is the longest wait, Look the interval of tries, and Tell the interval of messages. Zero values are 240 s, 1 s
 	// and a minute.
@@ -167,10 +168,11 @@ type LockWait struct {
 	Note func(text string)
 }
 
-// OpenRun is Open for a run, whose journal must be in order: an error has an exit code and a hint. The code is 2 where the
-// directory is in use, of another user, written by a newer gpurun or changed; 75 where an earlier start of the scheduler's
-// job holds it for too long; 74 where the system refuses it.
-func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p LockWait) (*Journal, []launcher.Event, error) {
+// OpenRun is Open for a run, whose journal must be in order: an error has an exit code and a hint. The code is 2
+// where the directory is in use, of another user, written by a newer gpurun or changed; 75 where an earlier start of
+// the scheduler's job holds it for too long; 74 where the system refuses it.
+func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.Event), p LockWait) (*Journal,
+	[]launcher.Event, error) {
 	j, events, err := Open(dir, shown)
 	if errors.Is(err, ErrLocked) && (s.heldByEarlierStart(dir) || s.IfTrained == SkipTrained && s.trained(dir)) {
 		j, events, err = s.await(ctx, dir, shown, p.withDefaults(), err)
@@ -192,11 +194,14 @@ func (s RunSearch) OpenRun(ctx context.Context, dir string, shown func(launcher.
 	case errext.Code(err, 0) != 0 || ctx.Err() != nil:
 		return nil, nil, err
 	case errors.Is(err, ErrLocked):
-		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id", "the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
+		err = errext.WithCode(errext.Errorf("wait for it, or name another --run-dir or --run-id",
+			"the run directory %s is in use: %w", dir, err), strategy.CodeUsage)
 	case errors.As(err, &untrusted):
-		err = errext.WithCode(errext.WithHint(err, "other users who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err,
+			"other users who can write there could change what gpurun starts: chmod or chown it, or name another --run-dir or --run-id"), strategy.CodeUsage)
 	case errors.Is(err, system.ErrNotRegular), errors.Is(err, errTooLarge):
-		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"), strategy.CodeUsage)
+		err = errext.WithCode(errext.WithHint(err, "name another --run-dir or --run-id, or none for a new run"),
+			strategy.CodeUsage)
 	case errors.As(err, &unreadable):
 		err = errext.WithCode(errext.WithHint(err, unreadable.Hint()), strategy.CodeUsage)
 	}
@@ -223,7 +228,8 @@ func (s RunSearch) heldByEarlierStart(dir string) bool {
 }
 
 func (p LockWait) withDefaults() LockWait {
-	p.Bound, p.Look, p.Report = cmp.Or(p.Bound, 240*time.Second), cmp.Or(p.Look, time.Second), cmp.Or(p.Report, time.Minute)
+	p.Bound, p.Look, p.Report = cmp.Or(p.Bound, 240*time.Second), cmp.Or(p.Look, time.Second), cmp.Or(p.Report,
+		time.Minute)
 	if p.Note == nil {
 		p.Note = func(string) {}
 	}
@@ -231,7 +237,8 @@ func (p LockWait) withDefaults() LockWait {
 }
 
 // await tries to open a run directory until it is free.
-func (s RunSearch) await(ctx context.Context, dir string, shown func(launcher.Event), p LockWait, held error) (*Journal, []launcher.Event, error) {
+func (s RunSearch) await(ctx context.Context, dir string, shown func(launcher.Event), p LockWait,
+	held error) (*Journal, []launcher.Event, error) {
 	began := time.Now()
 	look, report := time.NewTicker(p.Look), time.NewTicker(p.Report)
 	defer look.Stop()
@@ -255,6 +262,7 @@ func (s RunSearch) await(ctx context.Context, dir string, shown func(launcher.Ev
 			held = err
 		}
 	}
-	return nil, nil, errext.WithCode(errext.Errorf("start the job again once that process is gone, or name another --run-dir or --run-id",
-		"an earlier start of this job has held the run directory %s for %s: %w", dir, p.Bound, held), strategy.CodeRetry)
+	return nil, nil, errext.WithCode(
+		errext.Errorf("start the job again once that process is gone, or name another --run-dir or --run-id",
+			"an earlier start of this job has held the run directory %s for %s: %w", dir, p.Bound, held), strategy.CodeRetry)
 }

@@ -106,7 +106,8 @@ func (r *Run) Add(e launcher.Event) {
 		}
 	case launcher.Ended:
 		if last == nil || !last.open() { // it could not be started
-			r.begin(AttemptState{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan, At: e.Evidence.Started}})
+			r.begin(AttemptState{Started: launcher.Started{N: e.Evidence.Attempt, Plan: e.Evidence.Plan,
+				At: e.Evidence.Started}})
 			last = r.Last()
 		}
 		last.Phase, last.Evidence = Ended, e.Evidence
@@ -125,8 +126,8 @@ func (r *Run) Add(e launcher.Event) {
 	}
 }
 
-// decided returns the attempt that the next decision is about: the latest, or the one after which a plan was chosen that
-// the policy of a later start does not allow.
+// decided returns the attempt that the next decision is about: the latest, or the one after which a plan was chosen
+// that the policy of a later start does not allow.
 func (r *Run) decided() *AttemptState {
 	last := r.Last()
 	if last == nil || last.Phase != CutOff && (last.Phase != Decided || last.Diagnosis.OutOfMemory()) {

@@ -52,7 +52,8 @@ func (r *Run) Standstill(restart int, next launcher.Next) (strategy.Decision, bo
 		from = "from the checkpoint " + next.Checkpoint
 	}
 	d := strategy.Decision{Rule: "standstill", Outcome: strategy.Failed, Code: strategy.CodeFailed, Reason: fmt.Sprintf(
-		"the scheduler has started this job again %d times without any progress: each time with the same plan, %s", same-1, from)}
+		"the scheduler has started this job again %d times without any progress: each time with the same plan, %s", same-1,
+		from)}
 	if last.OutOfMemory() {
 		d.Outcome, d.Code = strategy.Exhausted, strategy.CodeExhausted
 	}

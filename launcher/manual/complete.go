@@ -37,7 +37,8 @@ func Complete(app *cli.App, words []string) Completions {
 	c, rest := command(app, before)
 	l := partialLine{app: app, command: c, first: len(rest) == len(before)}
 	answer := l.complete(rest, typed)
-	answer.Words = slices.DeleteFunc(answer.Words, func(c CompletionWord) bool { return !strings.HasPrefix(c.Word, typed) })
+	answer.Words = slices.DeleteFunc(
+		answer.Words, func(c CompletionWord) bool { return !strings.HasPrefix(c.Word, typed) })
 	return answer
 }
 
@@ -88,7 +89,8 @@ func (l partialLine) complete(before []string, typed string) Completions {
 			}
 			continue
 		case l.named == 0:
-			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' && word[0] <= '9'
+			l.more = strings.HasSuffix(word, ".toml") || l.command.Name == "estimate" && word != "" && word[0] >= '0' &&
+				word[0] <= '9'
 		}
 		if l.named++; readsItself(l.command) && !l.more {
 			return Completions{Files: true} // the words after it belong to the job

@@ -32,7 +32,8 @@ func WriteConfig(w io.Writer) error {
 		}
 		for _, k := range s.Keys {
 			value := spelt(k)
-			fmt.Fprintf(&b, "%-*s = %s%s  # %s\n", keys, setting(k, lead), value, strings.Repeat(" ", min(values, 22)-min(utf8.RuneCountInString(value), values, 22)), about(k))
+			fmt.Fprintf(&b, "%-*s = %s%s  # %s\n", keys, setting(k, lead), value,
+				strings.Repeat(" ", min(values, 22)-min(utf8.RuneCountInString(value), values, 22)), about(k))
 		}
 	}
 	_, err := io.WriteString(w, b.String())

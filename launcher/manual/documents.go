@@ -75,7 +75,8 @@ func (d Documents) Write(w io.Writer, verb string) error {
 		for _, one := range d.All {
 			verbs = append(verbs, one.Verb)
 		}
-		return errext.Errorf("there are "+strings.Join(verbs, ", "), "gpurun %s --json prints no document that has a schema", verb)
+		return errext.Errorf("there are "+strings.Join(verbs, ", "), "gpurun %s --json prints no document that has a schema",
+			verb)
 	}
 	of := d.All[at]
 	g := generator{Documents: d, definitions: object{}, names: map[reflect.Type]string{}}
@@ -83,7 +84,8 @@ func (d Documents) Write(w io.Writer, verb string) error {
 	for _, value := range slices.Concat(of.Types, of.lines()) {
 		any = append(any, g.value(value))
 	}
-	schema := object{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gpurun:json:" + of.Name(), "title": of.Title, "anyOf": any}
+	schema := object{"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "urn:gpurun:json:" + of.Name(),
+		"title": of.Title, "anyOf": any}
 	if of.Lines || of.Events != nil {
 		schema["description"] = "each line"
 	}
@@ -143,7 +145,8 @@ func (g *generator) of(t reflect.Type, absent bool) object {
 	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) && !t.Implements(reflect.TypeFor[json.Marshaler]()) {
 		return object{"type": "string"}
 	}
-	if t.Implements(reflect.TypeFor[json.Marshaler]()) || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
+	if t.Implements(reflect.TypeFor[json.Marshaler]()) ||
+		reflect.PointerTo(t).Implements(reflect.TypeFor[json.Marshaler]()) {
 		return g.fail("%v writes its JSON itself", t)
 	}
 	switch t.Kind() {

@@ -48,7 +48,8 @@ func help(c *cli.Context, documents Documents) error {
 		return WriteConfigPage(c.App.Writer)
 	}
 	if len(rest) > 0 {
-		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help %s", rest[0], topic)
+		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help %s", rest[0],
+			topic)
 	}
 	if err := write(c.App.Writer); err != nil || topic != "config" {
 		return err
@@ -66,7 +67,8 @@ func showMan(c *cli.Context, words []string) error {
 	case of == nil:
 		return errext.Errorf("gpurun help lists the verbs", "%q is not a verb", words[0])
 	case len(words) > 1:
-		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help man", strings.Join(words[1:], " "))
+		return errext.Errorf("gpurun help help shows what there is", "unexpected argument %q for gpurun help man",
+			strings.Join(words[1:], " "))
 	}
 	return WriteManOf(c.App.Writer, of)
 }

@@ -60,7 +60,8 @@ func relate(tables object) {
 	of("job")["oneOf"] = commands
 	of("job")["dependencies"] = object{"command": object{"not": object{"required": []string{"args"}}}}
 	of("notify")["properties"].(object)["command"].(object)["minItems"] = 1
-	of("resume")["dependencies"] = object{"latest": []string{"args"}, "args": []string{"latest"}, "data": []string{"latest"}}
+	of("resume")["dependencies"] = object{"latest": []string{"args"}, "args": []string{"latest"},
+		"data": []string{"latest"}}
 }
 
 // The patterns of a duration and a size. A size of 0 bytes is not allowed.
@@ -140,6 +141,7 @@ func knobSchemas() object {
 	for _, name := range job.KnobNames() {
 		knobs[name] = object{"anyOf": []object{place, {"type": "array", "minItems": 1, "items": place}}}
 	}
-	knobs["gradient_accumulation_steps"].(object)["anyOf"] = []object{place, {"type": "array", "minItems": 1, "items": place}, {"const": "derived"}}
+	knobs["gradient_accumulation_steps"].(object)["anyOf"] = []object{place,
+		{"type": "array", "minItems": 1, "items": place}, {"const": "derived"}}
 	return knobs
 }

@@ -77,7 +77,8 @@ func wantsHelp(c *cli.Command, words []string) bool {
 // flagsFirst moves the flags of a verb, with their values, before its arguments.
 // Those of torchrun stay where they are: there, the script ends them.
 func flagsFirst(c *cli.Command, words []string) []string {
-	if c.SkipFlagParsing || slices.ContainsFunc(c.Subcommands, func(sub *cli.Command) bool { return slices.Contains(words, sub.Name) }) {
+	if c.SkipFlagParsing || slices.ContainsFunc(c.Subcommands,
+		func(sub *cli.Command) bool { return slices.Contains(words, sub.Name) }) {
 		return words
 	}
 	var flags, rest []string

@@ -92,7 +92,8 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 // AtMost refuses arguments that a verb would not look at.
 func AtMost(c *cli.Context, n int) error {
 	if c.NArg() > n {
-		return errext.Errorf("gpurun help "+c.Command.FullName()+" shows its usage", "unexpected argument %[2]q for gpurun %[1]s", c.Command.FullName(), c.Args().Get(n))
+		return errext.Errorf("gpurun help "+c.Command.FullName()+" shows its usage",
+			"unexpected argument %[2]q for gpurun %[1]s", c.Command.FullName(), c.Args().Get(n))
 	}
 	return nil
 }

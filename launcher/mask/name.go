@@ -13,17 +13,23 @@ import (
 // a piece of a vocabulary that the value has to look like a secret, unless the word before makes
 // it certain.
 var (
-	always    = []string{"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey", "secretkey", "privatekey", "authtoken", "accesstoken", "hftoken"}
+	always = []string{"password", "passwd", "passphrase", "secret", "credential", "credentials", "apikey", "accesskey",
+		"secretkey", "privatekey", "authtoken", "accesstoken", "hftoken"}
 	sometimes = []string{"token", "key"}
 	// secretly are the words before "token" or "key" that make it certain.
-	secretly = []string{"api", "access", "account", "auth", "authorization", "bearer", "bot", "client", "csrf", "deploy", "encryption", "gh", "github", "gitlab", "hf", "hub", "huggingface",
-		"id", "identity", "jwt", "license", "login", "master", "oauth", "openai", "pat", "personal", "private", "read", "refresh", "registry", "secret", "service", "session", "shared", "signing",
+	secretly = []string{"api", "access", "account", "auth", "authorization", "bearer", "bot", "client", "csrf", "deploy",
+		"encryption", "gh", "github", "gitlab", "hf", "hub", "huggingface",
+		"id", "identity", "jwt", "license", "login", "master", "oauth", "openai", "pat", "personal", "private", "read",
+		"refresh", "registry", "secret", "service", "session", "shared", "signing",
 		"slack", "ssh", "user", "wandb", "webhook", "write"}
 	// vocabulary are the words before "token" or "key" that name a piece of text or a
 	// field, whatever its value looks like.
-	vocabulary = []string{"pad", "eos", "bos", "unk", "mask", "sep", "cls", "eot", "eod", "image", "video", "audio", "instance", "placeholder", "initializer", "modifier", "special", "stop", "start",
-		"end", "begin", "prefix", "suffix", "middle", "fim", "sort", "text", "label", "input", "output", "target", "prompt", "response", "caption", "metric", "monitor", "dataset", "column", "primary", "foreign", "group", "partition", "json",
-		"max", "min", "num", "n", "per", "next", "first", "last", "trigger", "class", "concept", "boi", "eoi", "think", "query", "attention", "cache"}
+	vocabulary = []string{"pad", "eos", "bos", "unk", "mask", "sep", "cls", "eot", "eod", "image", "video", "audio",
+		"instance", "placeholder", "initializer", "modifier", "special", "stop", "start",
+		"end", "begin", "prefix", "suffix", "middle", "fim", "sort", "text", "label", "input", "output", "target", "prompt",
+		"response", "caption", "metric", "monitor", "dataset", "column", "primary", "foreign", "group", "partition", "json",
+		"max", "min", "num", "n", "per", "next", "first", "last", "trigger", "class", "concept", "boi", "eoi", "think",
+		"query", "attention", "cache"}
 )
 
 // Secret reports whether a name is that of a secret, and the value is none of the things that
@@ -47,7 +53,8 @@ func Secret(name, value string) bool {
 	case slices.Contains(sometimes, last):
 		certain := slices.Contains(secretly, before) || last == "token" && before == ""
 		return !slices.Contains(vocabulary, before) && (certain || !isField(name, last, value)) && !trivial(value)
-	case slices.Contains(always, last), strings.HasSuffix(last, "password"), strings.HasSuffix(last, "passwd"), strings.HasSuffix(last, "apikey"):
+	case slices.Contains(always, last), strings.HasSuffix(last, "password"), strings.HasSuffix(last, "passwd"),
+		strings.HasSuffix(last, "apikey"):
 		return !trivial(value)
 	}
 	return false
@@ -76,8 +83,10 @@ func wordsOf(name string) []string {
 
 var (
 	// truths are the values of switches, and the words for no value in configurations.
-	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}", "[]", "env", Mask}
-	sized  = lazy.Regexp(`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
+	truths = []string{"", "true", "false", "yes", "no", "on", "off", "none", "null", "nil", "auto", "default", "~", "{}",
+		"[]", "env", Mask}
+	sized = lazy.Regexp(
+		`^[+-]?(0[xX][0-9a-fA-F]{1,8}|[0-9][0-9._,]*([eE][+-]?[0-9]{1,3})?)( ?[kKmMgGtTbB]([iI]?[bB])?|%)?$`)
 	// reference is a value that refers to another place.
 	reference = lazy.Regexp(`^(\$\{?[A-Za-z_][\w.:]*\}?|\$\{\{.*\}\}|<[A-Za-z_ -]*>|\{[\w.]*\}|%\(?\w+\)?s?)$`)
 	// special is how tokenizers write a token: <s>, </s>, <|im_end|>, [PAD], <<SYS>>.
@@ -91,7 +100,8 @@ var (
 // trivial reports whether a value is no secret under any name.
 func trivial(value string) bool {
 	value = strings.TrimSpace(value)
-	if slices.Contains(truths, strings.ToLower(value)) || sized().MatchString(value) || reference().MatchString(value) || special().MatchString(value) {
+	if slices.Contains(truths, strings.ToLower(value)) || sized().MatchString(value) || reference().MatchString(value) ||
+		special().MatchString(value) {
 		return true
 	}
 	if _, err := strconv.ParseFloat(value, 64); err == nil {
@@ -114,7 +124,8 @@ func isPath(value string) bool {
 // tokens only short ones are.
 func isField(name, last, value string) bool {
 	loud := name == strings.ToUpper(name) || last == "token"
-	return isWord(value) && !(loud && len(value) >= shortestWord) && !strings.Contains(strings.ToLower(value), "secret") && !strings.Contains(strings.ToLower(value), "passw")
+	return isWord(value) && !(loud && len(value) >= shortestWord) &&
+		!strings.Contains(strings.ToLower(value), "secret") && !strings.Contains(strings.ToLower(value), "passw")
 }
 
 // isWord reports whether a value is a word as fields and tokens are called: text, input_ids,
@@ -123,7 +134,8 @@ func isWord(value string) bool { return len(value) <= 100 && word().MatchString(
 
 // mixed reports whether a value has capital and small letters and digits.
 func mixed(value string) bool {
-	return strings.ContainsFunc(value, unicode.IsUpper) && strings.ContainsFunc(value, unicode.IsLower) && strings.ContainsFunc(value, unicode.IsDigit)
+	return strings.ContainsFunc(value, unicode.IsUpper) && strings.ContainsFunc(value, unicode.IsLower) &&
+		strings.ContainsFunc(value, unicode.IsDigit)
 }
 
 var (
@@ -140,7 +152,8 @@ func maskWords(argv []string, found func(string)) []string {
 	masked := make([]string, len(argv))
 	name := "" // of the option before
 	for i, word := range argv {
-		if name != "" && (!isOption(word) || Certain(name) && len(word) > 2 && !strings.HasPrefix(word, "--")) && Secret(name, word) {
+		if name != "" && (!isOption(word) || Certain(name) && len(word) > 2 && !strings.HasPrefix(word, "--")) &&
+			Secret(name, word) {
 			found(word)
 			masked[i], name = Mask, ""
 			continue

@@ -33,14 +33,17 @@ var shapes = []secretShape{
 	shape(`\bAIza[0-9A-Za-z_\-]{30,}`, "aiza"),            // Google
 	shape(`\bya29\.[0-9A-Za-z_\-]{16,}`, "ya29."),
 	shape(`\bnvapi-[A-Za-z0-9_\-]{16,}`, "nvapi-"),
-	shape(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`, "npm_", "r8_", "gsk_", "dckr_pat_"), // npm, Replicate, Groq, Docker
+	// npm, Replicate, Groq, Docker
+	shape(`\b(?:npm|r8|gsk|dckr_pat)_[A-Za-z0-9_\-]{20,}`, "npm_", "r8_", "gsk_", "dckr_pat_"),
 	shape(`\bpypi-[A-Za-z0-9_\-]{16,}`, "pypi-"),
 	shape(`\bapi_org_[A-Za-z]{16,}`, "api_org_"), // Hugging Face, of organisations
 	shape(`\bwandb_v1_[A-Za-z0-9_\-]{16,}`, "wandb_v1_"),
 	shape(`\beyJ[A-Za-z0-9_\-]{8,}\.eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+`, "eyj"), // JSON web tokens
 	shape(`(?i)\b(?:bearer|basic)\s+([A-Za-z0-9._~+/\-]{12,}=*)`, "bearer", "basic"),
-	shape(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`, "hooks.slack.com", "/api/webhooks/"),
-	shape(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`, "sig=", "signature=", "security-token="),
+	shape(`(?i)https://[a-z0-9.\-]*(?:hooks\.slack\.com/services/|/api/webhooks/)([^\s"'?]+)`, "hooks.slack.com",
+		"/api/webhooks/"),
+	shape(`(?i)[?&](?:sig|x-amz-signature|x-amz-security-token|x-goog-signature)=([^&\s"']+)`, "sig=", "signature=",
+		"security-token="),
 	shape(privateKeyText, "private key-----"),
 }
 
@@ -124,12 +127,14 @@ const (
 	// headerWords are names of HTTP headers whose values have several words.
 	headerWords = `(?:proxy-)?authorization|(?:set[_\-])?cookies?2?`
 	// A name may have a part before these words, and a number or a word that says which one it is behind them.
-	certainName = `(?:[\w.\-]*(?:` + certainWords + `)|\bx-[a-z0-9\-]*(?:key|token|secret|auth|signature))(?:s|[_\-]?\d+|[_\-](?:prod|production|dev|test|staging|old|new|value|text|b64|base64))?`
+	certainName = `(?:[\w.\-]*(?:` + certainWords +
+		`)|\bx-[a-z0-9\-]*(?:key|token|secret|auth|signature))(?:s|[_\-]?\d+|[_\-](?:prod|production|dev|test|staging|old|new|value|text|b64|base64))?`
 	// colours may stand around a name on a terminal.
 	colours = `(?:\x1b\[[0-9;]*m)*`
 	// A value follows after one of four: an assignment, the next item of a list, a URL's %3D, and blanks. The last is
 	// for options, and for values in quotes.
-	separators = `(\\*["']\s*(?::|,)\s*|` + colours + `\\*["']?\]?` + colours + `[ \t]*(?::=|=>|=|:)[ \t]*` + colours + `|%3[AaDd]|(?: provided)?:[ \t]+|[ \t]+(?:(?:is|was)[ \t]+)?)`
+	separators = `(\\*["']\s*(?::|,)\s*|` + colours + `\\*["']?\]?` + colours + `[ \t]*(?::=|=>|=|:)[ \t]*` + colours +
+		`|%3[AaDd]|(?: provided)?:[ \t]+|[ \t]+(?:(?:is|was)[ \t]+)?)`
 
 	certainText  = `(?i)(` + certainName + `)` + separators
 	wholeName    = `(?i)^-{0,2}\+?(?:[\w/@:]+\.)?` + certainName + `$`
@@ -139,7 +144,8 @@ const (
 	lineText     = "^[^\"'`\r\n]+"
 	wordText     = "^[^\\s\"'`]+"
 	endText      = `[,;)\]}>.]+(?:\s|$)|\s#|[,;&]\s*["']?[A-Za-z_][\w.\-]*["']?[=:]|\s--?[A-Za-z]|\s[A-Za-z_][\w.\-]*=`
-	harmlessText = `(?i)^(?:true|false|yes|no|on|off|none|null|nil|auto|default|env|~|\*+)?$|^(?:[a-z_]\w*\.)*(?:` + certainName + `)$`
+	harmlessText = `(?i)^(?:true|false|yes|no|on|off|none|null|nil|auto|default|env|~|\*+)?$|^(?:[a-z_]\w*\.)*(?:` +
+		certainName + `)$`
 	variableText = `^\$\{?[A-Z_][A-Z0-9_]*\}?$|^\$\{\{.*\}\}$`
 )
 
@@ -154,8 +160,10 @@ func Rules() map[string]any {
 		forms = append(forms, []any{s.text, s.hints})
 	}
 	return map[string]any{
-		"text": certainText, "name": wholeName, "quoted": quotedText, "scheme": schemeText, "header": `(?i)^(?:` + headerWords + `)$`, "params": headerText, "line": lineText,
-		"word": wordText, "end": endText, "harmless": harmlessText, "variable": variableText, "forms": forms, "hints": certainHints, "address": userinfoText, "mask": Mask,
+		"text": certainText, "name": wholeName, "quoted": quotedText, "scheme": schemeText,
+		"header": `(?i)^(?:` + headerWords + `)$`, "params": headerText, "line": lineText,
+		"word": wordText, "end": endText, "harmless": harmlessText, "variable": variableText, "forms": forms,
+		"hints": certainHints, "address": userinfoText, "mask": Mask,
 	}
 }
 
@@ -174,7 +182,8 @@ var (
 )
 
 // certainHints are in every text with such a name, in small letters.
-var certainHints = []string{"passw", "passp", "passc", "pass_", "pass.", "pass-", "key", "token", "secret", "authorization", "cookie", "x-"}
+var certainHints = []string{"passw", "passp", "passc", "pass_", "pass.", "pass-", "key", "token", "secret",
+	"authorization", "cookie", "x-"}
 
 // Certain reports whether any value of a name is a secret.
 func Certain(name string) bool {
@@ -237,7 +246,8 @@ func certainValue(text string, m []int, as textKind) (from, to int) {
 	if blank && !strings.HasPrefix(name, "-") || word == "is" || word == "was" || quoted && strings.HasSuffix(word, ",") {
 		return 0, 0
 	}
-	if rest == "" || strings.ContainsAny(rest[:1], "=:\r\n") || blank && len(rest) > 1 && rest[0] == '-' && rest[1] != ' ' {
+	if rest == "" || strings.ContainsAny(rest[:1], "=:\r\n") || blank && len(rest) > 1 && rest[0] == '-' &&
+		rest[1] != ' ' {
 		return 0, 0
 	}
 	header := headerName().MatchString(strings.TrimLeft(name, "-"))
@@ -261,7 +271,8 @@ func certainValue(text string, m []int, as textKind) (from, to int) {
 	return from, from + len(strings.TrimRight(value, " \t"))
 }
 
-// lineEnd is the length of a header's value: up to the quote that was opened before its name, or to the end of the line.
+// lineEnd is the length of a header's value: up to the quote that was opened before its name, or to the end of the
+// line.
 func lineEnd(value, before string) int {
 	end := len(value)
 	if at := strings.IndexAny(value, "\r\n"); at >= 0 {

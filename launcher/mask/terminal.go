@@ -84,7 +84,8 @@ func escape(text string, lines bool) string {
 
 // invisible has the letters and marks that are not drawn, although Unicode does not count them as
 // control or format characters.
-var invisible = []*unicode.RangeTable{unicode.Other_Default_Ignorable_Code_Point, tagged, {R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}}}
+var invisible = []*unicode.RangeTable{unicode.Other_Default_Ignorable_Code_Point, tagged,
+	{R16: []unicode.Range16{{Lo: 0x2800, Hi: 0x2800, Stride: 1}}}}
 
 // tagged has the variation selectors that no emoji uses: text can be hidden in them.
 var tagged = &unicode.RangeTable{R32: []unicode.Range32{{Lo: 0xe0100, Hi: 0xe01ef, Stride: 1}}}

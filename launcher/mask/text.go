@@ -40,7 +40,8 @@ var (
 // by their form.
 func maskText(text string, as textKind, found func(string)) string {
 	for _, m := range addresses(text) {
-		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok && maskShapes(m) != m {
+		if _, password, ok := strings.Cut(strings.TrimSuffix(m[strings.Index(m, "://")+3:], "@"), ":"); ok &&
+			maskShapes(m) != m {
 			found(password)
 		}
 	}
@@ -78,7 +79,8 @@ func valueAfter(text string, start, end int, as textKind) (from, to int) {
 	} else if m := afterName().FindStringSubmatch(rest); m != nil {
 		separator = m[0]
 		colon = m[2] == ":"
-		glued := strings.HasSuffix(m[0], ":") && m[1] == "" && !strings.ContainsAny(rest[len(m[0]):min(len(rest), len(m[0])+1)], `"'`)
+		glued := strings.HasSuffix(m[0], ":") && m[1] == "" &&
+			!strings.ContainsAny(rest[len(m[0]):min(len(rest), len(m[0])+1)], `"'`)
 		if colon && glued {
 			return 0, 0 // host:port, std::string
 		}
@@ -104,7 +106,8 @@ func valueAfter(text string, start, end int, as textKind) (from, to int) {
 		return 0, 0
 	case as != config && colon && isBare(rest) && isWord(firstWord(bare)): // invalid token: unexpected end
 		return 0, 0
-	case as != config && (isCode(bare, name) || strings.HasPrefix(value[length:], "(") || strings.HasPrefix(value[length:], "[")):
+	case as != config && (isCode(bare, name) || strings.HasPrefix(value[length:], "(") ||
+		strings.HasPrefix(value[length:], "[")):
 		return 0, 0
 	}
 	return from, from + length
@@ -163,7 +166,8 @@ func firstWord(text string) string {
 
 // begun is the first line of a value that continues on further lines: YAML's blocks and the long
 // strings of TOML.
-var begun = lazy.Regexp(`^([ +\-]?)(\s*(?:-\s+)?)["']?([A-Za-z_][\w.\-]*)["']?\s*(?::\s*[|>][-+0-9]*|=\s*("""|'''))\s*(.*)$`)
+var begun = lazy.Regexp(
+	`^([ +\-]?)(\s*(?:-\s+)?)["']?([A-Za-z_][\w.\-]*)["']?\s*(?::\s*[|>][-+0-9]*|=\s*("""|'''))\s*(.*)$`)
 
 // maskConfig masks the lines of a configuration file, or of a diff.
 func maskConfig(text string) string {

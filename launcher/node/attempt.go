@@ -129,7 +129,8 @@ func (a *attempt) LastSign(rank int) strategy.Sign {
 	own, all := a.out.Activity(rank), a.out.Activity()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sign := strategy.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: strategy.Seconds(all.Longest), Steps: all.Steps, Anyone: all.Output, Awake: a.awake}
+	sign := strategy.Sign{Output: own.Output, Step: own.Step, Others: all.Step, Longest: strategy.Seconds(all.Longest),
+		Steps: all.Steps, Anyone: all.Output, Awake: a.awake}
 	switch {
 	case a.paused:
 		sign.Output, sign.Awake = time.Now(), time.Now()
@@ -174,7 +175,8 @@ func (a *attempt) state(now time.Time) string {
 	a.mu.Lock()
 	ended := len(a.ended)
 	a.mu.Unlock()
-	text := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second), ended, a.local)
+	text := fmt.Sprintf("attempt %d has run for %s, %d of %d ranks have ended", a.n, now.Sub(a.began).Round(time.Second),
+		ended, a.local)
 	ranks := make([]int, 0, len(pids))
 	for k := range pids {
 		ranks = append(ranks, k)
@@ -225,7 +227,8 @@ func (a *attempt) collect() {
 	ctx, cancel := context.WithTimeout(context.Background(), outputBound)
 	defer cancel()
 	if err := a.out.Wait(ctx); err != nil {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("a rank's log is not complete: %v", err))}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+			Content: strategy.Gap(fmt.Sprintf("a rank's log is not complete: %v", err))}
 	}
 	a.programs.Stop()
 	a.stopProbe()
@@ -235,7 +238,8 @@ func (a *attempt) collect() {
 	a.stopAlarms()
 	a.compareEnvironments()
 	if err := a.swap.close(); err != nil {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove the files offloaded to NVMe: %v", err))}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+			Content: strategy.Gap(fmt.Sprintf("remove the files offloaded to NVMe: %v", err))}
 	}
 	for _, f := range append(a.counters.Rise(), a.stored.facts()...) {
 		a.facts <- f
@@ -300,12 +304,14 @@ func (a *attempt) patience() context.Context {
 // finishing an upload. Then it sends SIGTERM and SIGKILL.
 func (a *attempt) awaitLeft() {
 	told := time.AfterFunc(leftBound, func() {
-		a.node.log.Note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish", a.node.opts.Grace))
+		a.node.log.Note(fmt.Sprintf("the ranks have ended and left processes behind, which have %s to finish",
+			a.node.opts.Grace))
 	})
 	a.group.Linger(a.patience())
 	told.Stop()
 	if blind := a.programs.Leave(); len(blind) > 0 {
-		a.node.log.Note(fmt.Sprintf("warning: left in the background, where gpurun cannot follow it: %s", strings.Join(blind, ", ")))
+		a.node.log.Note(fmt.Sprintf("warning: left in the background, where gpurun cannot follow it: %s",
+			strings.Join(blind, ", ")))
 	}
 	grace := FailureGrace
 	if a.lingering.Err() != nil {
@@ -321,6 +327,7 @@ func (a *attempt) awaitLeft() {
 // report makes facts of the processes that could not be ended.
 func (a *attempt) report(r ranks.StopReport) {
 	for _, p := range r.Leftover {
-		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel}}
+		a.facts <- strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+			Content: &strategy.Stuck{PID: p.PID, Channel: p.Channel}}
 	}
 }

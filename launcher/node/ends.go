@@ -47,7 +47,9 @@ func (a *attempt) closeEnds() {
 
 // RecoverEnds journals the end of a run's last attempt if gpurun was killed after all ranks had ended with 0
 // by themselves. It returns the events including this end, and adds it to the run that they make.
-func (l *EventLog) RecoverEnds(run *journal.Run, events []launcher.Event, accelerator string) ([]launcher.Event, error) {
+func (l *EventLog) RecoverEnds(
+	run *journal.Run, events []launcher.Event, accelerator string,
+) ([]launcher.Event, error) {
 	last := run.Last()
 	if !run.Running() || last.Phase != journal.Running || last.SpedUp != nil {
 		return events, nil
@@ -86,7 +88,9 @@ func ended(dir string, s launcher.Started, count int) strategy.Evidence {
 			e.Ended = end.Time
 		}
 	}
-	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N))})
+	e.Add(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+		Content: strategy.Gap(fmt.Sprintf(
+			"gpurun was killed as the ranks of attempt %d ended: the last of their output may be missing", s.N))})
 	return e
 }
 

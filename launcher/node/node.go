@@ -76,7 +76,8 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	guards := n.opts.Guards.Unused() // they initialise while the hook's files are written
 	processes := n.ranks(a, l)
 	a.saving = newSavingWatch(n.opts.Growing, a.emit)
-	a.stopProbe, a.lookAtProbe = hook.Watch(l.Dir, a.ranks(), withOutside(n.opts.Used, a.measured.tap(a.repeats(a.saving.see))), a.stepped)
+	a.stopProbe, a.lookAtProbe = hook.Watch(l.Dir, a.ranks(),
+		withOutside(n.opts.Used, a.measured.tap(a.repeats(a.saving.see))), a.stepped)
 	a.programs = n.openPrograms(a, l)
 	a.stopAlarms = n.opts.Alarms(context.WithoutCancel(ctx), a.alarm)
 	// A signal that comes while ranks start stops them with their grace, like a later one, since the first
@@ -86,7 +87,8 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 	n.signals.begin(n.opts.Grace)
 	a.ends = a.openEnds()
 	a.group, err = guards.Start(starting, processes, ranks.StartOptions{
-		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), DataLimit: n.opts.DataLimit, Ends: a.ends, Warn: func(text string) { n.log.Note("warning: " + text) },
+		Marker: fmt.Sprintf("%s.%s.%d", n.opts.Run, n.token, l.N), DataLimit: n.opts.DataLimit, Ends: a.ends,
+		Warn: func(text string) { n.log.Note("warning: " + text) },
 	})
 	a.out.Started()
 	if err != nil {
@@ -103,7 +105,8 @@ func (n *Node) Start(ctx context.Context, l launcher.Launch) (launcher.Attempt, 
 
 // open makes an attempt with everything that its ranks need, but starts no rank.
 func (n *Node) open(ctx context.Context, l launcher.Launch) (*attempt, error) {
-	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir, local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]hook.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int][]strategy.InPlace{}}
+	a := &attempt{node: n, n: l.N, meeting: l.Meeting, began: time.Now(), facts: make(chan strategy.Fact, 64), dir: l.Dir,
+		local: n.opts.Ranks, ended: map[int]bool{}, well: map[int]bool{}, steps: map[int]hook.OptimizerStep{}, reported: map[int]time.Time{}, again: map[int][]strategy.InPlace{}}
 	var err error
 	if a.swap, err = n.openSwap(l); err != nil {
 		return nil, err

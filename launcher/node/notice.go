@@ -402,7 +402,8 @@ func (o NoticeOptions) ReadDeadline(text string, now time.Time) (time.Time, erro
 	case !at.After(now):
 		err = errext.Errorf("give a time to come", "--deadline: %s is over", text)
 	case at.After(now.AddDate(farthest, 0, 0)):
-		err = errext.Errorf("give a time within a year; a number is seconds since 1970", "--deadline: %s is in the year %d", text, at.UTC().Year())
+		err = errext.Errorf("give a time within a year; a number is seconds since 1970", "--deadline: %s is in the year %d",
+			text, at.UTC().Year())
 	}
 	return now.Add(at.Sub(now)), errext.WithCode(err, strategy.CodeUsage)
 }

@@ -135,9 +135,11 @@ func (n *Node) orders(a *attempt, l launcher.Launch) hook.Orders {
 		return c.Knob == strategy.MicroBatchSize || c.Knob == strategy.GradientAccumulationSteps
 	}
 	return hook.Orders{
-		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls, InPlace: l.InPlace, Changes: l.Outside,
+		Script: n.opts.Script, Module: n.opts.Module, Hooks: true, Turn: l.Command.Turn, Calls: l.Command.Calls,
+		InPlace: l.InPlace, Changes: l.Outside,
 		Batch:     l.Confirm || slices.ContainsFunc(l.Command.Calls, batch),
-		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(), Questions: n.opts.Questions.Seconds(),
+		Allocator: n.allocator(l.Command.Env), Record: n.record(l), Stalls: n.opts.stacks(),
+		Questions: n.opts.Questions.Seconds(),
 	}
 }
 
@@ -180,7 +182,9 @@ func cannotStart(err error) error {
 	case err == nil || errors.As(err, &stop) || errext.Code(err, 0) != 0:
 		return err
 	case isShort(err):
-		return errext.WithCode(errext.WithHint(err, "the machine is short of processes, descriptors or memory: see ulimit -a, and pids.max of the cgroup"), strategy.CodeRetry)
+		return errext.WithCode(errext.WithHint(err,
+			"the machine is short of processes, descriptors or memory: see ulimit -a, and pids.max of the cgroup"),
+			strategy.CodeRetry)
 	}
 	return errext.WithCode(err, strategy.CodeUsage)
 }
@@ -209,7 +213,8 @@ func Usable() error {
 // code may be that of any of them.
 func (n *Node) shell(l launcher.Launch) bool {
 	argv := n.opts.Argv(l.Command.Argv, 0)
-	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" && !strings.HasPrefix(filepath.Base(argv[0]), "python")
+	return n.opts.Plain && !n.opts.Launcher && n.opts.Script == "" && n.opts.Module == "" &&
+		!strings.HasPrefix(filepath.Base(argv[0]), "python")
 }
 
 // openPrograms prepares to follow the programs of a shell; nil for other jobs.
@@ -234,7 +239,8 @@ func (a *attempt) awaitPrograms(f *strategy.Fact) {
 	exit.Shell = true
 	if exit.Code == 0 && !exit.Stopped {
 		waited := a.programs.AwaitTraining(a.lingering, a.patience(), func(names string) {
-			a.node.log.Note(fmt.Sprintf("the command has ended and left its training in the background; waiting for it: %s", names))
+			a.node.log.Note(fmt.Sprintf("the command has ended and left its training in the background; waiting for it: %s",
+				names))
 		})
 		if waited {
 			f.Time = time.Now()

@@ -53,7 +53,8 @@ func (a *attempt) snapshots() {
 		a.mu.Unlock()
 		if well {
 			if err := hook.RemoveSnapshots(a.dir, rank); err != nil {
-				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun", Content: strategy.Gap(fmt.Sprintf("remove a snapshot that is not needed: %v", err))})
+				a.emit(strategy.Fact{Time: time.Now(), Rank: rank, Source: "gpurun",
+					Content: strategy.Gap(fmt.Sprintf("remove a snapshot that is not needed: %v", err))})
 			}
 			continue
 		}

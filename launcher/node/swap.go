@@ -153,7 +153,8 @@ func (n *Node) openSwap(l launcher.Launch) (*swap, error) {
 	if err != nil {
 		return nil, notOnNVMe(errors.Join(err, s.close()))
 	}
-	n.log.Note(fmt.Sprintf("offload to NVMe uses %s: %s free, writes %s in a second", dir, strategy.GiB(freeAt(dir)), strategy.GiB(int64(speed))))
+	n.log.Note(fmt.Sprintf("offload to NVMe uses %s: %s free, writes %s in a second", dir, strategy.GiB(freeAt(dir)),
+		strategy.GiB(int64(speed))))
 	return s, nil
 }
 
@@ -200,7 +201,8 @@ func TellParent(env commandline.Environ, dir string, v launcher.Verdict, last st
 	if err != nil {
 		return nil // most scripts write none
 	}
-	if err := os.WriteFile(to, m.JSON(withErrorCode(text, exitCodeOf(last, *tried.Rank))), system.PrivateMode); err != nil {
+	if err := os.WriteFile(to, m.JSON(withErrorCode(text, exitCodeOf(last, *tried.Rank))),
+		system.PrivateMode); err != nil {
 		return fmt.Errorf("copy the failing rank's error.json: %w", err)
 	}
 	return nil
@@ -210,7 +212,8 @@ func TellParent(env commandline.Environ, dir string, v launcher.Verdict, last st
 func withErrorCode(text []byte, code int) []byte {
 	var outer map[string]json.RawMessage
 	var message map[string]json.RawMessage
-	if code == 0 || json.Unmarshal(text, &outer) != nil || json.Unmarshal(outer["message"], &message) != nil || message == nil {
+	if code == 0 || json.Unmarshal(text, &outer) != nil || json.Unmarshal(outer["message"], &message) != nil ||
+		message == nil {
 		return text
 	}
 	message["errorCode"] = json.RawMessage(fmt.Sprint(code))

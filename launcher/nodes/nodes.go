@@ -2,8 +2,8 @@
 // ranks of all nodes as if they were its own. gpurun on each other node, a follower, carries out its orders.
 //
 // headMachine and followerMachine are pure state machines. Head and follower own one each: they pass it messages
-// and the time, and carry out its actions, such as to send messages, and to start and stop ranks. The head sends a plan as data; a follower applies it to its own command, and compares
-// the digests of both commands.
+// and the time, and carry out its actions, such as to send messages, and to start and stop ranks. The head sends a
+// plan as data; a follower applies it to its own command, and compares the digests of both commands.
 //
 //	node.go              this node's part of a launch, from the credentials to the end
 //	agreement.go         what all nodes must agree on

@@ -44,8 +44,8 @@ type Pipeline struct {
 
 const notEnded = "gpurun has not ended: it is at work, or was killed"
 
-// OpenPipeline writes a JUnit report that the run has not ended, so that a step that is killed does not leave the report of an earlier run.
-// The error has exit code 2: the report cannot be written.
+// OpenPipeline writes a JUnit report that the run has not ended, so that a step that is killed does not leave the
+// report of an earlier run. The error has exit code 2: the report cannot be written.
 func OpenPipeline(s PipelineSetup) (*Pipeline, error) {
 	if s.Follows {
 		s = PipelineSetup{Job: s.Job, Stderr: s.Stderr}

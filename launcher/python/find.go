@@ -38,7 +38,8 @@ type Finder struct {
 // python. The path is absolute; why is its source. The error has a hint.
 func (s Finder) Find() (path, why string, err error) {
 	// One that is named explicitly is used, or the job does not start.
-	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"}, {s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {
+	for _, named := range []struct{ value, why string }{{s.Named, "named by the job"},
+		{s.Env["PYTHON_EXEC"], "PYTHON_EXEC"}} {
 		if named.value == "" {
 			continue
 		}
@@ -72,7 +73,8 @@ func (s Finder) discover() (path, why string, err error) {
 		}
 	}
 	passed = append(passed, "no python3 or python in PATH")
-	return "", "", errext.Errorf("activate an environment, or set --python, job.python or PYTHON_EXEC", "no Python found: %s", strings.Join(passed, "; "))
+	return "", "", errext.Errorf("activate an environment, or set --python, job.python or PYTHON_EXEC",
+		"no Python found: %s", strings.Join(passed, "; "))
 }
 
 // OfLauncher is the interpreter in the first line of the launcher's script, and

@@ -242,7 +242,8 @@ func (i *Interpreter) OutputInJob(ctx context.Context, program string, set map[s
 	limited, cancel := context.WithTimeout(ctx, max(i.bound, importBound))
 	defer cancel()
 	inside := &Interpreter{command: i.command, dir: i.dir, env: i.env.With(set)}
-	text, err := inside.output(limited, nil, "-c", i.program("import sys; sys.path[:] = [p for p in sys.path if p]\n"+program))
+	text, err := inside.output(limited, nil, "-c",
+		i.program("import sys; sys.path[:] = [p for p in sys.path if p]\n"+program))
 	if err != nil {
 		return "", fmt.Errorf("ask %s: %w", i.Path(), err)
 	}

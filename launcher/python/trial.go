@@ -37,7 +37,8 @@ func Run[Answer any](ctx context.Context, by *Interpreter, t Trial) ([]Answer, e
 	}
 	answers := make([]Answer, len(processes))
 	all, err := ranks.RunBeside(ctx, processes)
-	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all, func(one ranks.ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
+	if errors.Is(err, context.DeadlineExceeded) && slices.ContainsFunc(all,
+		func(one ranks.ProcessResult) bool { return !strings.Contains(one.Err, Ready) }) {
 		return answers, ErrBusy
 	}
 	for i, one := range all {

@@ -128,7 +128,8 @@ func (c *console) write(to int, p []byte) {
 	}
 	c.dead[to] = true
 	if c.other != nil {
-		c.other.note(fmt.Sprintf("gpurun: cannot write to stdout any more (%v); the ranks' output continues in %s", err, c.dir))
+		c.other.note(fmt.Sprintf("gpurun: cannot write to stdout any more (%v); the ranks' output continues in %s", err,
+			c.dir))
 	}
 }
 

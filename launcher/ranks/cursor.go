@@ -158,7 +158,8 @@ func (c *cursor) obey(final byte, params string) {
 	case 'h', 'l':
 		modes := strings.Split(strings.TrimPrefix(params, "?"), ";")
 		screens := []string{"25", "47", "1047", "1048", "1049"} // of the cursor, and of another screen
-		c.draws = c.draws || strings.HasPrefix(params, "?") && slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(screens, m) })
+		c.draws = c.draws || strings.HasPrefix(params, "?") &&
+			slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(screens, m) })
 	default:
 		c.draws = c.draws || strings.IndexByte("@ABCDEFGHIJLMPSTXZ`adefnrsu", final) >= 0
 	}

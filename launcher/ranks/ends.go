@@ -54,7 +54,8 @@ func writeEnds(f *os.File, ends []strategy.Fact) error {
 }
 
 func (e processEnd) fact(rank, pid int) strategy.Fact {
-	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit", Content: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
+	return strategy.Fact{Time: e.At, Rank: rank, Source: "exit",
+		Content: &strategy.Exit{Code: e.Code, Signal: e.Signal, Peak: e.Peak, PID: pid}}
 }
 
 func (o StartOptions) endsFile() []int {

@@ -118,7 +118,8 @@ func (r *rank) finish() {
 // stepsNow is the rank's progress; false where it has shown no step. The caller holds mu.
 func (r *rank) stepsNow() (strategy.Fact, bool) {
 	progress := r.progress
-	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Content: &progress}, progress.Steps > 0
+	return strategy.Fact{Time: r.activity.Step, Rank: r.global, Source: r.steppedIn, Content: &progress},
+		progress.Steps > 0
 }
 
 // facts passes facts to OnFact from one goroutine. The budget of each rank bounds its queue, so

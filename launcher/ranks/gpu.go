@@ -350,7 +350,8 @@ func (w *alarmWatch) loss() {
 	for k, uuid := range w.uuids {
 		if _, err := w.driver.device(uuid); err != nil {
 			found = true
-			w.report(fact(strategy.Fact{Content: &strategy.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k), UUID: uuid}}))
+			w.report(fact(strategy.Fact{Content: &strategy.DriverEvent{Kind: cause.LostEvent, Device: deviceName(k),
+				UUID: uuid}}))
 		}
 	}
 	if !found {

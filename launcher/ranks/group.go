@@ -121,7 +121,8 @@ func (g *Group) warnReplaced() {
 func (g *Group) startAll(ctx context.Context, l *guardLink, ranks []Rank) error {
 	stop := context.AfterFunc(ctx, l.giveUp)
 	defer stop()
-	if err := l.send(message{Kind: watchGuard, Run: g.options.Marker, Began: g.began}, g.options.endsFile()...); err != nil {
+	if err := l.send(message{Kind: watchGuard, Run: g.options.Marker, Began: g.began},
+		g.options.endsFile()...); err != nil {
 		return fmt.Errorf("start ranks: send to the guard: %w", err)
 	}
 	workdir, err := os.Getwd()
@@ -340,7 +341,8 @@ func (g *Group) promote() (*guardHandle, bool) {
 	}
 	g.failStart()
 	g.guard, g.outer, g.promoted = k, nil, true
-	_ = k.link.send(message{Kind: watchGuard, Run: g.options.Marker, Began: g.began, Ranks: g.identities(), Asked: g.asked}, g.options.endsFile()...)
+	_ = k.link.send(message{Kind: watchGuard, Run: g.options.Marker, Began: g.began, Ranks: g.identities(),
+		Asked: g.asked}, g.options.endsFile()...)
 	return k, true
 }
 
@@ -369,7 +371,8 @@ func (g *Group) takeOver() ([]identity, bool) {
 	}
 	g.lost = true
 	if g.losses++; g.losses > maxLosses {
-		g.warn("the guard process died %d times and is not replaced any more: if gpurun is killed now, its ranks continue", g.losses)
+		g.warn("the guard process died %d times and is not replaced any more: if gpurun is killed now, its ranks continue",
+			g.losses)
 		return nil, false
 	}
 	return g.identities(), true

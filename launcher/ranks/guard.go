@@ -91,7 +91,8 @@ func guardMain(value string) error {
 	}
 	defer l.conn.Close()
 	// Ranks inherit only stdin, stdout and stderr, as under torchrun (subprocess.Popen's close_fds).
-	if err := unix.CloseRange(guardSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
+	if err := unix.CloseRange(guardSocket, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil &&
+		!errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("keep descriptors from the ranks: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -427,10 +428,12 @@ func (g *guard) endDescendants() error {
 	}
 	g.reapChildren()
 	if len(left) > 0 {
-		return fmt.Errorf("gpurun was killed, and %d processes of its ranks could not be killed, the first is process %d", len(left), left[0].PID)
+		return fmt.Errorf("gpurun was killed, and %d processes of its ranks could not be killed, the first is process %d",
+			len(left), left[0].PID)
 	}
 	if len(dead) > 0 {
-		fmt.Fprintf(os.Stderr, "gpurun: warning: gpurun was killed, and its guard process killed the %d processes that it had left\n", len(dead))
+		fmt.Fprintf(os.Stderr,
+			"gpurun: warning: gpurun was killed, and its guard process killed the %d processes that it had left\n", len(dead))
 	}
 	return nil
 }

@@ -264,11 +264,13 @@ func CheckProcesses() error {
 		return fmt.Errorf("%w: %w", ErrProc, err)
 	}
 	if self != strconv.Itoa(os.Getpid()) {
-		return fmt.Errorf("%w: it is of another namespace, where this process is %s and not %d", ErrProc, strings.TrimSpace(self), os.Getpid())
+		return fmt.Errorf("%w: it is of another namespace, where this process is %s and not %d", ErrProc,
+			strings.TrimSpace(self), os.Getpid())
 	}
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err == nil && limit.Cur < leastAddressSpace {
-		return fmt.Errorf("%w to %d MiB, and gpurun reserves up to %d MiB", ErrAddressSpace, limit.Cur>>20, leastAddressSpace>>20)
+		return fmt.Errorf("%w to %d MiB, and gpurun reserves up to %d MiB", ErrAddressSpace, limit.Cur>>20,
+			leastAddressSpace>>20)
 	}
 	return nil
 }

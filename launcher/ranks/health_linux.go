@@ -44,7 +44,8 @@ func (l *library) health(uuid string) (strategy.Health, error) {
 		Uncorrected: int64(query(l, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
 			return handle.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 		})),
-		Pending: query(l, "nvmlDeviceGetRetiredPagesPendingStatus", handle.GetRetiredPagesPendingStatus) == nvml.FEATURE_ENABLED,
+		Pending: query(l, "nvmlDeviceGetRetiredPagesPendingStatus",
+			handle.GetRetiredPagesPendingStatus) == nvml.FEATURE_ENABLED,
 	}
 	for _, c := range query(l, "nvmlDeviceGetPciInfo_v3", handle.GetPciInfo).BusId { // "00000000:4B:00.0"
 		if c == 0 {

@@ -173,7 +173,8 @@ func tailsOf(path string) ([]tailFile, error) {
 		for _, name := range names {
 			p := tailFile{path: filepath.Join(filepath.Dir(path), name)}
 			numbers, ok := strings.CutPrefix(name, filepath.Base(path)+tailInfix)
-			if n, _ := fmt.Sscanf(numbers, "%d-%d", &p.head, &p.from); ok && n == 2 && tailOf(path, p.head, p.from) == p && regular(p.path) {
+			if n, _ := fmt.Sscanf(numbers, "%d-%d", &p.head, &p.from); ok && n == 2 && tailOf(path, p.head, p.from) == p &&
+				regular(p.path) {
 				found = append(found, p)
 			}
 		}

@@ -215,7 +215,8 @@ func (o *Output) openEnds() (read, write *os.File, err error) {
 		if err == nil {
 			return read, write, nil
 		}
-		o.facts.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun", Content: strategy.Gap("no pseudo-terminal: " + err.Error())})
+		o.facts.emit(strategy.Fact{Time: time.Now(), Rank: -1, Source: "gpurun",
+			Content: strategy.Gap("no pseudo-terminal: " + err.Error())})
 	}
 	return openPipe()
 }

@@ -204,7 +204,8 @@ func (r *rank) setLoss(line []byte, at []int) {
 	if at[0] < 0 {
 		return
 	}
-	if loss, err := strconv.ParseFloat(string(line[at[0]:at[1]]), 64); err == nil && !math.IsNaN(loss) && !math.IsInf(loss, 0) {
+	if loss, err := strconv.ParseFloat(string(line[at[0]:at[1]]), 64); err == nil && !math.IsNaN(loss) &&
+		!math.IsInf(loss, 0) {
 		r.mu.Lock()
 		r.progress.Loss = &loss
 		r.mu.Unlock()

@@ -43,7 +43,8 @@ type Screen struct {
 
 	mu   sync.Mutex
 	draw func(columns int) (line, title string) // guarded by mu; nil: nothing is shown
-	rest chan struct{}                          // guarded by mu; not nil while nothing is drawn: closed when the line is gone
+	// guarded by mu; not nil while nothing is drawn: closed when the line is gone
+	rest chan struct{}
 
 	turn   sync.Mutex // held over each write to the terminal; guards what follows
 	cursor cursor

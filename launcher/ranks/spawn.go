@@ -154,7 +154,8 @@ func forkLimited(m message, attr *syscall.ProcAttr) (pid int, call string, err e
 	if err != nil {
 		return 0, "exec", err
 	}
-	return pid, "prlimit RLIMIT_DATA", unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}, nil)
+	return pid, "prlimit RLIMIT_DATA", unix.Prlimit(pid, unix.RLIMIT_DATA,
+		&unix.Rlimit{Cur: uint64(m.Data), Max: uint64(m.Data)}, nil)
 }
 
 // lowerDataLimit lowers this process's soft RLIMIT_DATA to limit bytes until restore is called. It changes
@@ -163,7 +164,8 @@ func lowerDataLimit(limit int64) (restore func()) {
 	restore = func() {}
 	var own unix.Rlimit
 	status, err := system.ReadStatus(os.Getpid())
-	if err != nil || limit <= system.ProcBytes(status["VmData"])+guardHeadroom || unix.Getrlimit(unix.RLIMIT_DATA, &own) != nil {
+	if err != nil || limit <= system.ProcBytes(status["VmData"])+guardHeadroom ||
+		unix.Getrlimit(unix.RLIMIT_DATA, &own) != nil {
 		return restore
 	}
 	if unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: min(uint64(limit), own.Max), Max: own.Max}) == nil {
@@ -195,7 +197,8 @@ func spawnMessage(r Rank, o StartOptions, workdir string) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	return message{Kind: spawn, Path: octets(path), Argv: convert[octets](r.Argv), Env: convert[octets](env), Dir: octets(dir), Data: o.DataLimit}, nil
+	return message{Kind: spawn, Path: octets(path), Argv: convert[octets](r.Argv), Env: convert[octets](env),
+		Dir: octets(dir), Data: o.DataLimit}, nil
 }
 
 // lookPath finds a program by the rank's PATH, from the rank's directory. os/exec would use gpurun's PATH.
@@ -214,7 +217,8 @@ func lookPath(name string, env []string, dir string) (string, error) {
 			folder = filepath.Join(dir, folder)
 		}
 		candidate := filepath.Join(folder, name)
-		if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() && unix.Access(candidate, unix.X_OK) == nil {
+		if info, err := os.Stat(candidate); err == nil && info.Mode().IsRegular() &&
+			unix.Access(candidate, unix.X_OK) == nil {
 			return candidate, nil
 		}
 	}

@@ -169,7 +169,8 @@ func (s *stream) finish() {
 	}
 	s.scanner.Close()
 	if growth := s.scanner.Growth(); growth != nil {
-		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name, Content: (*strategy.Growth)(growth)})
+		s.rank.facts.emit(strategy.Fact{Time: s.now, Rank: s.rank.global, Source: s.name,
+			Content: (*strategy.Growth)(growth)})
 	}
 	if s.lines != nil {
 		s.lines.end()

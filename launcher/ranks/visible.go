@@ -376,10 +376,13 @@ type other struct {
 }
 
 var others = []other{
-	{"rocm", "AMD GPU (ROCm)", "/sys/class/kfd", []string{"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"}, countKFD},
+	{"rocm", "AMD GPU (ROCm)", "/sys/class/kfd", []string{"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
+		"CUDA_VISIBLE_DEVICES"}, countKFD},
 	{"hpu", "Gaudi accelerator", "/dev/hl*", []string{"HABANA_VISIBLE_DEVICES"}, countFiles("dev", `^hl\d+$`)},
-	{"npu", "Ascend accelerator", "/dev/davinci*", []string{"ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"}, countFiles("dev", `^davinci\d+$`)},
-	{"neuron", "Neuron accelerator", "/dev/neuron*", []string{"NEURON_RT_VISIBLE_CORES"}, countFiles("dev", `^neuron\d+$`)},
+	{"npu", "Ascend accelerator", "/dev/davinci*", []string{"ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES"},
+		countFiles("dev", `^davinci\d+$`)},
+	{"neuron", "Neuron accelerator", "/dev/neuron*", []string{"NEURON_RT_VISIBLE_CORES"},
+		countFiles("dev", `^neuron\d+$`)},
 }
 
 // withoutNVIDIA is the view of a node that has accelerators of another maker; empty

@@ -110,7 +110,8 @@ func (v attemptView) Cause() string {
 		words += ", on " + d.Device
 	}
 	if g := d.Growth; g != nil {
-		words += fmt.Sprintf("; memory in use rose by %s a step, from step %d to %d", strategy.GiB(g.PerStep), g.FromStep, g.ToStep)
+		words += fmt.Sprintf("; memory in use rose by %s a step, from step %d to %d", strategy.GiB(g.PerStep), g.FromStep,
+			g.ToStep)
 	}
 	if d.Fragmented {
 		words += "; what the allocator had reserved and not allocated would have been enough for the request"
@@ -139,7 +140,8 @@ func (v attemptView) NotChosen() (plans []string) {
 		if changed == "" {
 			changed = "the same plan"
 		}
-		plans = append(plans, fmt.Sprintf("%s, predicted %s: %s", changed, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason))
+		plans = append(plans, fmt.Sprintf("%s, predicted %s: %s", changed,
+			strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason))
 	}
 	return plans
 }

@@ -136,7 +136,8 @@ func (c Cleaning) remove(r Entry) (why string, err error) {
 func (c Cleaning) finish(dir string, done *Cleaned) (failed error) {
 	left, _ := below(dir, journal.Leftover) // Clean has read the same folders
 	for _, path := range left {
-		r := Entry{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken, Broken: "it was being removed"}
+		r := Entry{Path: path, Job: filepath.Base(filepath.Dir(path)), Name: filepath.Base(path), Outcome: Broken,
+			Broken: "it was being removed"}
 		r.Measure()
 		if !c.Dry {
 			if err := journal.RemoveLeftover(path); err != nil {

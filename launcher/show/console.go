@@ -3,8 +3,8 @@
 //
 // Messages for people go to stderr, each on one line that starts with "gpurun: ", in lower
 // case, without a full stop. The ranks' output does not pass through here. Text from the job is
-// shown without its secrets (package mask), and with control characters escaped. With JSON, stdout carries one JSON object a line and nothing else; the last one is
-// the verdict.
+// shown without its secrets (package mask), and with control characters escaped. With JSON, stdout carries one JSON
+// object a line and nothing else; the last one is the verdict.
 package show
 
 import (
@@ -199,14 +199,16 @@ func (p *People) describe(plan strategy.Plan) string {
 	}
 }
 
-// morePartsShown is by how many times as many parts are worth another line: a step that runs out in 2 parts is repeated in
-// 4, 8 and so on.
+// morePartsShown is by how many times as many parts are worth another line: a step that runs out in 2 parts is
+// repeated in 4, 8 and so on.
 const morePartsShown = 16
 
-// shows reports whether a step that was done again gets a line: the first of its kind in any rank. The summary has all of them.
+// shows reports whether a step that was done again gets a line: the first of its kind in any rank. The summary has
+// all of them.
 func (p *People) shows(e launcher.InPlace) bool {
 	for i, last := range p.repeats {
-		if last.N == e.N && last.Remedy == e.Remedy && last.Phase == e.Phase && (e.Parts == 0 || e.Parts < morePartsShown*last.Parts || last.Parts == 0) {
+		if last.N == e.N && last.Remedy == e.Remedy && last.Phase == e.Phase &&
+			(e.Parts == 0 || e.Parts < morePartsShown*last.Parts || last.Parts == 0) {
 			return false
 		}
 		if last.N == e.N && last.Remedy == e.Remedy && last.Phase == e.Phase {

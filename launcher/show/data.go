@@ -84,7 +84,8 @@ func (d *ReportData) attempt(of *journal.AttemptState, summary *launcher.Attempt
 	if a.Phase == journal.Ended {
 		a.Diagnosis = strategy.Diagnose(a.Evidence)
 	}
-	ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), InPlace: a.Again, Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
+	ran := strategy.Attempt{N: a.N, Plan: a.Plan, Measured: a.Evidence.Measured(), InPlace: a.Again,
+		Observed: a.Evidence.Observed(d.Began.Job), World: a.Evidence.World()}
 	a.Measured, a.Peak = d.Began.Job.Measured(ran), ran.Peak()
 	if summary != nil {
 		a.Price, a.Peak = summary.Price, cmp.Or(summary.Peak, a.Peak)

@@ -99,7 +99,8 @@ func ranksOf(j strategy.Job) string {
 // policyOf is the policy, with the keys of train.toml.
 func policyOf(p strategy.Policy) string {
 	words := []string{
-		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.ExactFirst)), "numerics " + string(p.Numerics),
+		"mode " + string(p.Mode), "prefer " + cmp.Or(string(p.Prefer), string(strategy.ExactFirst)),
+		"numerics " + string(p.Numerics),
 		fmt.Sprintf("at most %s", strategy.Count(p.MaxAttempts, "attempt")),
 	}
 	if len(p.Never) > 0 {

@@ -84,7 +84,8 @@ type jobError struct {
 // Error is that of the last attempt; nil if it has none, or if memory was the reason.
 func (p *reportPage) Error() *jobError {
 	last := p.LastAttempt()
-	if last == nil || p.Verdict != nil && p.Verdict.Outcome == strategy.Trained || !last.failedByItself() || last.Diagnosis.Error == "" {
+	if last == nil || p.Verdict != nil && p.Verdict.Outcome == strategy.Trained || !last.failedByItself() ||
+		last.Diagnosis.Error == "" {
 		return nil
 	}
 	return &jobError{last, last.traceback(p.level)}

@@ -18,7 +18,8 @@ func NewestRun(dir string) (Entry, error) {
 		return Entry{}, err
 	}
 	if len(all) == 0 {
-		return Entry{}, errext.Errorf("name a run's folder, such as .gpurun/job/run, or go to the directory where the job was started",
+		return Entry{}, errext.Errorf(
+			"name a run's folder, such as .gpurun/job/run, or go to the directory where the job was started",
 			"there are no runs in %s", shown(dir))
 	}
 	return all[0], nil
@@ -60,7 +61,8 @@ func FindRun(dir, name string) (Entry, error) {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():
-		return Entry{}, errext.Errorf("a run directory is a folder, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+		return Entry{}, errext.Errorf("a run directory is a folder, such as .gpurun/job/run",
+			"%s is not a run directory of gpurun", name)
 	case err == nil && isRun(path):
 		path, err := filepath.Abs(path)
 		return LookAtRun(path), err
@@ -68,9 +70,11 @@ func FindRun(dir, name string) (Entry, error) {
 		if below, err := NewestRun(path); err == nil {
 			return below, nil
 		}
-		return Entry{}, errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run", "%s is not a run directory of gpurun", name)
+		return Entry{}, errext.Errorf("a run directory has a journal.jsonl, such as .gpurun/job/run",
+			"%s is not a run directory of gpurun", name)
 	}
-	return Entry{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl", "%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
+	return Entry{}, errext.Errorf("gpurun runs lists the runs; a run directory has a journal.jsonl",
+		"%s is not a run directory of gpurun, nor the name of a run in %s", name, dir)
 }
 
 // named returns the runs that match a name: exactly, else a job's newest, else by prefix.
@@ -79,7 +83,8 @@ func named(all []Entry, name string) []Entry {
 	exact := func(r Entry) bool { return name == r.Name || name == r.folder()+"/"+r.Name }
 	of := func(r Entry) bool { return name == r.folder() || name == r.Job }
 	begins := func(r Entry) bool {
-		return strings.HasPrefix(r.Name, name) || strings.HasPrefix(r.folder()+"/"+r.Name, name) && strings.Contains(name, "/")
+		return strings.HasPrefix(r.Name, name) || strings.HasPrefix(r.folder()+"/"+r.Name, name) &&
+			strings.Contains(name, "/")
 	}
 	for i, means := range []func(Entry) bool{exact, of, begins} {
 		found := slices.DeleteFunc(slices.Clone(all), func(r Entry) bool { return !means(r) })

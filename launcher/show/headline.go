@@ -82,7 +82,8 @@ func (d *ReportData) Line() string {
 		}
 		return fmt.Sprintf("after %s in %s", strategy.Count(len(d.Attempts), "attempt"), brief(sum))
 	case !d.Running:
-		return fmt.Sprintf("in attempt %d, together with gpurun: %s", last.N, d.say.clip(launcher.ContinueHint(d.Began.Scheduler, d.Dir), longLine))
+		return fmt.Sprintf("in attempt %d, together with gpurun: %s", last.N,
+			d.say.clip(launcher.ContinueHint(d.Began.Scheduler, d.Dir), longLine))
 	case last.ended():
 		return fmt.Sprintf("attempt %d has ended, and the next is about to start", last.N)
 	}
@@ -112,7 +113,9 @@ func (d *ReportData) Next() (hints []hint) {
 	for _, words := range d.Hints[:min(len(d.Hints), mostListed)] {
 		words = d.say.clip(words, longSentence)
 		h := hint{Text: words}
-		if before, paste, found := strings.Cut(words, ": "); found && (strings.HasPrefix(words, "to start with this plan next time") || strings.HasPrefix(words, "the next start begins with this plan by itself")) {
+		if before, paste, found := strings.Cut(words, ": "); found &&
+			(strings.HasPrefix(words, "to start with this plan next time") ||
+				strings.HasPrefix(words, "the next start begins with this plan by itself")) {
 			h = hint{Text: before, Paste: paste}
 		}
 		hints = append(hints, h)

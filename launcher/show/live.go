@@ -80,8 +80,9 @@ type sampleBatch struct {
 // OpenMonitor begins to show a run, until Close.
 func OpenMonitor(o Display) *Monitor {
 	m := &Monitor{
-		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask), writer: system.NewWorker(),
-		state: journal.Run{Most: journal.Recent},
+		silent: o.Silent, colour: os.Getenv("NO_COLOR") == "", record: journal.NewRecord(o.Dir, o.Mask),
+		writer: system.NewWorker(),
+		state:  journal.Run{Most: journal.Recent},
 	}
 	if !o.Silent {
 		m.Screen = ranks.NewScreen(o.Stdout, o.Stderr)
@@ -173,7 +174,8 @@ func (m *Monitor) Close() {
 	m.writer.Wait(context.Background(), closePatience)
 }
 
-// write writes the files and lines that wait, which may take a while. It ignores errors: the journal reports those of the disk.
+// write writes the files and lines that wait, which may take a while. It ignores errors: the journal reports those of
+// the disk.
 func (m *Monitor) write() {
 	m.mu.Lock()
 	samples, line, status, unsaved := m.samples, m.line, m.status, m.unsaved

@@ -61,7 +61,8 @@ func (r Entry) Logs(attempt, rank int) (Logs, error) {
 		return Logs{}, errext.Errorf("it has "+spans(have)+"; nodes that do not share the run directory keep their ranks' logs on their own disks", "attempt %d of the run %s has no rank %d", attempt, r.short(), rank)
 	}
 	if len(have) == 0 && !r.Locked {
-		return Logs{}, errext.Errorf("--attempt names another one", "attempt %d of the run %s has no logs: no rank was started", attempt, r.short())
+		return Logs{}, errext.Errorf("--attempt names another one",
+			"attempt %d of the run %s has no logs: no rank was started", attempt, r.short())
 	}
 	dir := ranks.LogFolder(at, rank)
 	return Logs{r.Path, attempt, rank, filepath.Join(dir, "stdout.log"), filepath.Join(dir, "stderr.log")}, nil

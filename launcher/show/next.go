@@ -13,8 +13,8 @@ import (
 	"github.com/gpurun/gpurun/strategy"
 )
 
-// The end of a run that did not train fits into the last twenty lines of a log, the first of which is rootCause, in so many
-// columns.
+// The end of a run that did not train fits into the last twenty lines of a log, the first of which is rootCause, in
+// so many columns.
 const screenRows, screenColumns = 19, 100
 
 // firstTried and lastTried are how many of the attempts are listed, from each end.
@@ -33,7 +33,8 @@ func (p *People) ending(v launcher.Verdict) {
 	}
 	foot := []string{p.prefixed("%s", p.places())}
 	if n := len(v.Attempts); n > 0 && v.Outcome == strategy.Exhausted && len(v.Attempts[n-1].Skipped) > 0 {
-		foot[0] = p.prefixed("gpurun explain %s shows the remedies that were not taken, and why; %s", commandline.PastePath(p.Dir), p.places())
+		foot[0] = p.prefixed("gpurun explain %s shows the remedies that were not taken, and why; %s",
+			commandline.PastePath(p.Dir), p.places())
 	}
 	next := p.next(v, screenRows-rows(head(true), foot))
 	for _, part := range [][]string{head(rows(head(false), next, foot) > screenRows), next, foot} {
@@ -109,8 +110,8 @@ func stepWords(step strategy.Advice) string {
 	return step.Reason + ": " + step.Command
 }
 
-// tried has a line for each attempt but the last, about which the verdict has a sentence; short: at most a row of the screen,
-// and without those in the middle if there are many.
+// tried has a line for each attempt but the last, about which the verdict has a sentence; short: at most a row of the
+// screen, and without those in the middle if there are many.
 func (p *People) tried(short bool) (lines []string) {
 	over, omitted := p.listed()
 	if n := len(over); n > 0 && over[n-1].Phase == journal.Decided && !over[n-1].Decision.Relaunch {

@@ -240,7 +240,8 @@ func (v Survey) candidates(page *Page, out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	rows := page.On(table)
 	rows.Printf("  predicted peak\ts a step\tplan\tverdict\n")
-	if r := v.Recalled; r != nil && !slices.ContainsFunc(v.Candidates, func(c strategy.Candidate) bool { return len(c.Plan.Changed(r.Plan)) == 0 }) {
+	if r := v.Recalled; r != nil && !slices.ContainsFunc(v.Candidates,
+		func(c strategy.Candidate) bool { return len(c.Plan.Changed(r.Plan)) == 0 }) {
 		rows.Printf("  %s\t–\t%s\tfitted; the next run starts with it\n", cmp.Or(measured(r.Peak), "–"), r.Changed)
 	}
 	for _, c := range v.Candidates[:min(len(v.Candidates), candidatesShown)] {

@@ -61,7 +61,8 @@ func (p *Page) Replayed(r launcher.Replayed, version string) {
 		p.Printf("  one remedy at a time: %s\n", why)
 	}
 	for _, o := range r.Decision.Outvoted {
-		p.Printf("  rather than %s, predicted %s: %s\n", o.Plan, strategy.Interval(o.Expected.Mean, o.Expected.Bound), o.Reason)
+		p.Printf("  rather than %s, predicted %s: %s\n", o.Plan, strategy.Interval(o.Expected.Mean, o.Expected.Bound),
+			o.Reason)
 	}
 	for _, k := range r.Decision.Skipped {
 		p.Printf("  not %s: %s\n", k.Remedy, k.Reason)

@@ -27,7 +27,8 @@ var pageTemplate = sync.OnceValue(func() *template.Template {
 // policy forbids the browser to fetch or run anything; the one style is named by its hash.
 func policy() string {
 	sum := sha256.Sum256([]byte(style()))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; base-uri 'none'; form-action 'none'"
 }
 
 // style is the style sheet without its indentation and line breaks.
@@ -52,7 +53,8 @@ type reportPage struct {
 
 // write writes a report at one level of detail.
 func write(w io.Writer, d ReportData, l pageLevel) error {
-	p := &reportPage{ReportData: &d, Policy: policy(), Style: template.CSS(style()), level: l, shown: shownInFull(len(d.Attempts), l.full)}
+	p := &reportPage{ReportData: &d, Policy: policy(), Style: template.CSS(style()), level: l,
+		shown: shownInFull(len(d.Attempts), l.full)}
 	for _, i := range p.shown {
 		p.Full = append(p.Full, attemptView{ReportedAttempt: &d.Attempts[i], page: p, i: i})
 	}

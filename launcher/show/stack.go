@@ -49,7 +49,8 @@ func (p *reportPage) Stacks() *stacks {
 		if !known {
 			continue
 		}
-		row := stack{ReportedAttempt: a, Breakdown: b, Rank: m.Rank, Limit: -1, Allowed: cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)}
+		row := stack{ReportedAttempt: a, Breakdown: b, Rank: m.Rank, Limit: -1,
+			Allowed: cmp.Or(m.Allowed, a.allowed(), a.allowedTo(m.Rank), m.Total)}
 		row.Words = "at its peak, in " + phaseWords[b.Instant]
 		if m.Failed != "" {
 			row.Words = "out of memory in " + phaseWords[b.Instant]

@@ -13,7 +13,8 @@ import (
 // statusOf is the status of this process's run at a time.
 func statusOf(r *journal.Run, at time.Time) launcher.Status {
 	host, _ := os.Hostname() // empty where it has no name
-	s := launcher.Status{Run: r.Began.Run, Job: r.Began.Name, MaxAttempts: r.Began.Policy.MaxAttempts, Running: r.Running(), Time: at.UTC(), Host: host, PID: os.Getpid()}
+	s := launcher.Status{Run: r.Began.Run, Job: r.Began.Name, MaxAttempts: r.Began.Policy.MaxAttempts,
+		Running: r.Running(), Time: at.UTC(), Host: host, PID: os.Getpid()}
 	if r.Verdict != nil {
 		s.Outcome = r.Verdict.Outcome
 	}

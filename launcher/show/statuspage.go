@@ -126,7 +126,8 @@ func ending(r RunStatus) string {
 		said += public.Sprintf("next: %s\n", hint)
 	}
 	if r.Outcome != strategy.Trained {
-		said += public.Sprintf("gpurun logs %[1]s shows the rank's output, gpurun report %[1]s why it failed\n", commandline.PastePath(r.Dir))
+		said += public.Sprintf("gpurun logs %[1]s shows the rank's output, gpurun report %[1]s why it failed\n",
+			commandline.PastePath(r.Dir))
 	}
 	return said
 }
@@ -152,7 +153,8 @@ func table(out io.Writer, all []RunStatus, now time.Time) error {
 		} else if age := r.Age(now); r.Live() && age > fresh {
 			left += ", " + short(age) + " old"
 		}
-		fmt.Fprint(w, public.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Job, r.Run, r.Attempt, strings.TrimPrefix(steps(r.Status), "step "), speed, memory, short(r.Seconds.Duration()), left))
+		fmt.Fprint(w, public.Sprintf("%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", r.Job, r.Run, r.Attempt,
+			strings.TrimPrefix(steps(r.Status), "step "), speed, memory, short(r.Seconds.Duration()), left))
 	}
 	return w.Flush()
 }

@@ -57,7 +57,8 @@ func (p *People) finish(v launcher.Verdict) {
 
 // tally is how a run ended, after how many attempts, and in what time.
 func (p *People) tally(v launcher.Verdict) string {
-	return fmt.Sprintf("%s after %s in %s", v.Outcome.WordsOf(v.Code), strategy.Count(len(v.Attempts), "attempt"), Brief(p.total()))
+	return fmt.Sprintf("%s after %s in %s", v.Outcome.WordsOf(v.Code), strategy.Count(len(v.Attempts), "attempt"),
+		Brief(p.total()))
 }
 
 // used is the time of the GPUs that was lost, for the end of a sentence.
@@ -248,8 +249,8 @@ func outcome(a *journal.AttemptState) string {
 	return words
 }
 
-// proposal prints how to start the next run with the plan that trained; how the job's own code can have what gpurun changed in its
-// process is for the report.
+// proposal prints how to start the next run with the plan that trained; how the job's own code can have what gpurun
+// changed in its process is for the report.
 func (p *People) proposal(v launcher.Verdict) {
 	if len(v.Attempts) == 0 || p.Propose == nil {
 		return
@@ -272,7 +273,8 @@ func (p *People) proposal(v launcher.Verdict) {
 		p.advise("%s", hint)
 	}
 	if !slices.Equal(masked.hints(), paste{proposal}.hints()) {
-		p.advise("%s replaces a secret there; %s has the whole command", mask.Mask, filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
+		p.advise("%s replaces a secret there; %s has the whole command", mask.Mask,
+			filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", last.N), "command.json"))
 	}
 	for _, hint := range masked.codeHints() {
 		p.keep("%s", hint)
@@ -293,7 +295,8 @@ func (p *People) faster(v launcher.Verdict) {
 // rootCause names the failing rank in the words of torchrun, which log scrapers look for.
 func (p *People) rootCause(a *journal.AttemptState) {
 	if a.Diagnosis.Fatal && a.Diagnosis.Rank >= 0 {
-		p.say("Root Cause (first observed failure): rank %d, exitcode  : %s, logs: %s", a.Diagnosis.Rank, exitCode(a), ranks.LogFolder(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank))
+		p.say("Root Cause (first observed failure): rank %d, exitcode  : %s, logs: %s", a.Diagnosis.Rank, exitCode(a),
+			ranks.LogFolder(filepath.Join(p.Dir, fmt.Sprintf("attempt-%d", a.N)), a.Diagnosis.Rank))
 	}
 }
 

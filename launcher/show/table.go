@@ -32,7 +32,8 @@ func WriteTable(w io.Writer, all []Entry, now time.Time) error {
 		case plan == "":
 			plan = "unchanged"
 		}
-		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, age, r.State(), r.Attempts, cmp.Or(plan, "-"), r.size(), cmp.Or(r.Host, "-")))
+		fmt.Fprint(table, secrets.Sprintf("%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", names[i], r.Name, age, r.State(), r.Attempts,
+			cmp.Or(plan, "-"), r.size(), cmp.Or(r.Host, "-")))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -44,17 +44,20 @@ func ShowVerdict(w io.Writer, name string, asJSON bool) (launcher.Verdict, error
 // Verdict is the verdict, or, of a run without one, the reason for that with exit code 75. An
 // error means that the run cannot be read.
 func (r Entry) Verdict() (launcher.Verdict, error) {
-	open := launcher.Verdict{Outcome: strategy.Retry, Code: strategy.CodeRetry, Run: r.Name, Attempts: []launcher.AttemptSummary{}}
+	open := launcher.Verdict{Outcome: strategy.Retry, Code: strategy.CodeRetry, Run: r.Name,
+		Attempts: []launcher.AttemptSummary{}}
 	switch r.Outcome {
 	case Broken:
-		return open, errext.Errorf("gpurun diagnose reads the ranks' output without the journal: name an attempt's folder", "the run %s cannot be read: %s", r.short(), r.Broken)
+		return open, errext.Errorf("gpurun diagnose reads the ranks' output without the journal: name an attempt's folder",
+			"the run %s cannot be read: %s", r.short(), r.Broken)
 	case Running:
 		open.Reason = fmt.Sprintf("the run still runs (host %s, pid %d)", r.Host, r.PID)
 		return open, nil
 	case CutOff:
 		open.Reason = "gpurun ended without a verdict: it was killed, or its node was lost"
 		if r.Attempts > 0 {
-			open.Reason = fmt.Sprintf("gpurun ended without a verdict, in attempt %d: it was killed, or its node was lost", r.Attempts-1)
+			open.Reason = fmt.Sprintf("gpurun ended without a verdict, in attempt %d: it was killed, or its node was lost",
+				r.Attempts-1)
 		}
 		return open, nil
 	}
@@ -115,13 +118,16 @@ var policyOptions = []string{"mode", "numerics", "never", "max-attempts", "devic
 
 // StartOf is how to start the run again that the first of some arguments names, with fresh its command in a new run
 // with the given options and the other arguments. An error says why that is not possible, with a hint.
-func StartOf(args []string, fresh bool, given func(option string) string) (r Entry, start journal.CommandLine, err error) {
+func StartOf(
+	args []string, fresh bool, given func(option string) string,
+) (r Entry, start journal.CommandLine, err error) {
 	name, more := "", args
 	if len(args) > 0 {
 		name, more = args[0], args[1:]
 	}
 	if len(more) > 0 && (!fresh || !strings.HasPrefix(more[0], "-") && !strings.Contains(more[0], "=")) {
-		return r, start, errext.Errorf("gpurun help resume shows its usage", "unexpected argument %q for gpurun resume", more[0])
+		return r, start, errext.Errorf("gpurun help resume shows its usage", "unexpected argument %q for gpurun resume",
+			more[0])
 	}
 	if r, err = FindRun(".", name); err != nil {
 		return r, start, err
@@ -135,17 +141,23 @@ func (r Entry) start(fresh bool, given func(option string) string) (journal.Comm
 	options := slices.DeleteFunc(slices.Clone(policyOptions), func(name string) bool { return given(name) == "" })
 	switch {
 	case len(options) > 0 && !fresh:
-		return journal.CommandLine{}, errext.Errorf("add --fresh to start the job again", "--%s goes with --fresh: a run keeps its policy", options[0])
+		return journal.CommandLine{}, errext.Errorf("add --fresh to start the job again",
+			"--%s goes with --fresh: a run keeps its policy", options[0])
 	case r.Locked:
-		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+commandline.PastePath(r.Path)+" follows its output", "the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
+		return journal.CommandLine{}, errext.Errorf("gpurun logs -f "+commandline.PastePath(r.Path)+" follows its output",
+			"the run %s still runs (host %s, pid %d)", r.short(), r.Host, r.PID)
 	case r.Outcome.Done() && !fresh:
-		return journal.CommandLine{}, errext.Errorf("gpurun resume --fresh "+commandline.PastePath(r.Path)+" starts its command again, in a new run", "the run %s is done: %s", r.short(), r.Outcome)
+		return journal.CommandLine{},
+			errext.Errorf("gpurun resume --fresh "+commandline.PastePath(r.Path)+" starts its command again, in a new run",
+				"the run %s is done: %s", r.short(), r.Outcome)
 	case r.Broken != "":
-		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run", "the run %s cannot be continued: %s", r.short(), r.Broken)
+		return journal.CommandLine{}, errext.Errorf("start the job itself again, for a new run",
+			"the run %s cannot be continued: %s", r.short(), r.Broken)
 	}
 	start, err := journal.ReadStart(r.Path)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = errext.Errorf("start the same command again with --run-dir "+commandline.PastePath(r.Path), "the command of the run %s was not recorded", r.short())
+		err = errext.Errorf("start the same command again with --run-dir "+commandline.PastePath(r.Path),
+			"the command of the run %s was not recorded", r.short())
 	}
 	for _, name := range options {
 		start.Args = commandline.WithOption(start.Args, name, given(name))

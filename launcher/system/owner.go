@@ -139,7 +139,8 @@ func sharedByGroup(dir string) bool {
 		return false
 	}
 	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() || info.Mode()&fs.ModeSetgid == 0 || info.Mode()&fs.ModeSticky != 0 || info.Mode()&0o070 != 0o070 {
+	if err != nil || !info.IsDir() || info.Mode()&fs.ModeSetgid == 0 || info.Mode()&fs.ModeSticky != 0 ||
+		info.Mode()&0o070 != 0o070 {
 		return false
 	}
 	return memberOf(info) && distrust(info, false) == ""

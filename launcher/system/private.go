@@ -1,5 +1,5 @@
-// Package system creates and opens gpurun's own files and folders, reads /proc (procfs.go), and does work that a run must
-// not wait for (background.go).
+// Package system creates and opens gpurun's own files and folders, reads /proc (procfs.go), and does work that a run
+// must not wait for (background.go).
 //
 // Files and folders are private. Their modes are 0600 and 0700, because
 // command lines, outputs and configurations may have content that other users must not read. It follows no

@@ -52,7 +52,8 @@ func Outdated(cmd format.Command, among []format.Recipe, chosen format.Recipe) [
 			continue
 		}
 		known[name] = here
-		all = append(all, fmt.Sprintf("the recipe %s needs %s %s, and here is %s: %s", c.Recipe.Name, name, c.Recipe.Versions[name], here, instead))
+		all = append(all, fmt.Sprintf("the recipe %s needs %s %s, and here is %s: %s", c.Recipe.Name, name,
+			c.Recipe.Versions[name], here, instead))
 	}
 	return all
 }
@@ -75,7 +76,8 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 	sources := entry(cmd)
 	for _, r := range among {
 		if evidence, matched := detection(r.Detection).match(r, cmd, sources); len(evidence) > 0 {
-			all = append(all, Match{Recipe: r, Evidence: evidence, Matched: matched, Own: detection(r.Detection).program(cmd) != ""})
+			all = append(all, Match{Recipe: r, Evidence: evidence, Matched: matched,
+				Own: detection(r.Detection).program(cmd) != ""})
 		}
 	}
 	for i, c := range all {
@@ -93,7 +95,8 @@ func Candidates(cmd format.Command, among []format.Recipe) []Match {
 
 // match compares a command, and the sources that show its framework, with the signs of one
 // framework.
-func (t detection) match(r format.Recipe, cmd format.Command, sources []format.Source) (evidence []string, matched bool) {
+func (t detection) match(r format.Recipe, cmd format.Command, sources []format.Source) (evidence []string,
+	matched bool) {
 	if outside := r.Versions.Outside(cmd.Packages); outside != "" || t.Not != nil && t.Not(cmd) != "" {
 		return nil, false
 	}
@@ -116,7 +119,8 @@ func (t detection) match(r format.Recipe, cmd format.Command, sources []format.S
 			return nil, false
 		}
 		for _, name := range t.Imports {
-			if line := who(sources[0], name) + " imports " + spelled(name); anyImports(sources, name) && !slices.Contains(evidence, line) {
+			if line := who(sources[0], name) + " imports " + spelled(name); anyImports(sources, name) &&
+				!slices.Contains(evidence, line) {
 				evidence = append(evidence, line)
 			}
 		}
@@ -200,7 +204,8 @@ func (t detection) source(cmd format.Command) []string {
 
 // hasCode reports whether a script has a piece of code, outside of comments.
 func hasCode(script []byte, piece string) bool {
-	for before, rest, found := bytes.Cut(script, []byte(piece)); found; before, rest, found = bytes.Cut(rest, []byte(piece)) {
+	for before, rest, found := bytes.Cut(script, []byte(piece)); found; before, rest, found = bytes.Cut(rest,
+		[]byte(piece)) {
 		if line := before[bytes.LastIndexByte(before, '\n')+1:]; !bytes.ContainsRune(line, '#') {
 			return true
 		}

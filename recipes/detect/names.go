@@ -24,7 +24,9 @@ const batchWord = `(batch_?size|batch_?sz|batch|bs|bsz|mini_?batch(_?size)?)`
 // names are the names that settings of a knob have. A name is never proof: a process has to confirm it.
 var names = []knobNames{
 	{strategy.MicroBatchSize, []func() *regexp.Regexp{
-		lazy.Regexp(`^(train_)?(per_(device|gpu|rank|replica|process)|micro|device|local)_?(train_)?` + batchWord + `(_?(per_)?(gpu|device|rank))?$|^(train_)?` + batchWord + `_?(per_)?(gpu|device|rank|process|replica)$|^(imgs|samples)_per_gpu$|^samples_per_device$`),
+		lazy.Regexp(`^(train_)?(per_(device|gpu|rank|replica|process)|micro|device|local)_?(train_)?` + batchWord +
+			`(_?(per_)?(gpu|device|rank))?$|^(train_)?` + batchWord +
+			`_?(per_)?(gpu|device|rank|process|replica)$|^(imgs|samples)_per_gpu$|^samples_per_device$`),
 		lazy.Regexp(`^(train|training|tr)_?` + batchWord + `$|^` + batchWord + `_?(train|training)$`),
 		lazy.Regexp(`^((data|loader|dataloader)_?)?` + batchWord + `$|^batch_?size_?\d*$|^n_?batch$|^b$`),
 		lazy.Regexp(`^ims_per_batch$|^(total|global|effective|overall)_?(train_?)?` + batchWord + `$`),
@@ -34,7 +36,8 @@ var names = []knobNames{
 		lazy.Regexp(`^(grad(ient)?_)?update_freq$|^iter_size$|^gas$|^ga_steps$|^grad_step_freq$|^optim(izer)?_step_every$`),
 	}},
 	{strategy.EvalBatchSize, []func() *regexp.Regexp{
-		lazy.Regexp(`^(per_(device|gpu)_)?(val|valid|validation|eval|evaluation|test|testing|dev|infer|inference)_?` + batchWord + `$|^` + batchWord + `_?(val|valid|validation|eval|test)$`),
+		lazy.Regexp(`^(per_(device|gpu)_)?(val|valid|validation|eval|evaluation|test|testing|dev|infer|inference)_?` +
+			batchWord + `$|^` + batchWord + `_?(val|valid|validation|eval|test)$`),
 	}},
 	{strategy.ActivationCheckpointing, []func() *regexp.Regexp{
 		lazy.Regexp(`^(use_|enable_)?(gradient|grad|activation|act)_?(checkpoint(ing)?|ckpt)$|^(use_)?(remat|recompute)$|^(with|use)_cp$|^use_checkpoint(ing)?$`),
@@ -127,7 +130,8 @@ func (j Job) arguments() (all []candidate) {
 		if !ok || !fits(k, a) {
 			continue
 		}
-		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: dashed(a.Names)[0], Key: a.Dest, Grammar: grammars[a.Kind]}}
+		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: dashed(a.Names)[0], Key: a.Dest,
+			Grammar: grammars[a.Kind]}}
 		c.All = a.All && (k == strategy.MicroBatchSize || k == strategy.EvalBatchSize)
 		if len(a.Choices) > 0 {
 			c.Choices = a.Choices
@@ -152,7 +156,8 @@ func (j Job) arguments() (all []candidate) {
 // words are the candidates among the options of the command that no parser is known to declare: a shell script passes
 // them on, a parser computes its names, or the program is not read. Each has a whole number as its value.
 func (j Job) words() (all []candidate) {
-	if j.Command.Script != nil && !slices.ContainsFunc(j.Command.Code, func(file format.CodeFile) bool { return file.Reads }) {
+	if j.Command.Script != nil && !slices.ContainsFunc(j.Command.Code,
+		func(file format.CodeFile) bool { return file.Reads }) {
 		return nil
 	}
 	known := declared(j.Command.Code)
@@ -168,12 +173,14 @@ func (j Job) words() (all []candidate) {
 		}
 		n, err := strconv.Atoi(value)
 		k, rank, ok := named(strings.Split(key, "."))
-		if err != nil || !ok || !k.Whole() || n < format.Least(k) || slices.ContainsFunc(known, func(a format.DeclaredArgument) bool {
-			return slices.ContainsFunc(a.Names, func(name string) bool { return strings.HasPrefix(plain(name), plain(option)) })
-		}) {
+		if err != nil || !ok || !k.Whole() || n < format.Least(k) ||
+			slices.ContainsFunc(known, func(a format.DeclaredArgument) bool {
+				return slices.ContainsFunc(a.Names, func(name string) bool { return strings.HasPrefix(plain(name), plain(option)) })
+			}) {
 			continue
 		}
-		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: option, Key: strings.ReplaceAll(key, "-", "_")}}
+		c := candidate{knob: k, rank: rank, LikelyPlace: format.LikelyPlace{Name: option,
+			Key: strings.ReplaceAll(key, "-", "_")}}
 		if c.complete(map[string]any{"arg": option, "given": true}) {
 			all = append(all, c)
 		}
@@ -208,7 +215,8 @@ func fits(k strategy.Knob, a format.DeclaredArgument) bool {
 	switch {
 	case a.Action != "" && a.Action != "store" && a.Action != "?":
 		return false
-	case strings.Contains(of, "int") && !strings.Contains(of, "list") && !strings.Contains(of, "tuple") && !strings.Contains(of, "print"):
+	case strings.Contains(of, "int") && !strings.Contains(of, "list") && !strings.Contains(of, "tuple") &&
+		!strings.Contains(of, "print"):
 		return true
 	case of == "" && a.Kind != "argparse":
 		_, err := strconv.Atoi(a.Default.Text)
@@ -279,7 +287,8 @@ func declared(code format.ScriptCode) (all []format.DeclaredArgument) {
 const mostNested = 3
 
 // fields are the arguments of a class that a parser reads, and of those that it extends or has as fields.
-func fields(class format.CodeClass, form, prefix string, classes map[string]format.CodeClass, code format.ScriptCode, depth int) (all []format.DeclaredArgument) {
+func fields(class format.CodeClass, form, prefix string, classes map[string]format.CodeClass, code format.ScriptCode,
+	depth int) (all []format.DeclaredArgument) {
 	if depth > mostNested {
 		return nil
 	}
@@ -302,7 +311,8 @@ func fields(class format.CodeClass, form, prefix string, classes map[string]form
 		if form == "tyro" {
 			option = strings.ReplaceAll(option, "_", "-")
 		}
-		all = append(all, format.DeclaredArgument{Kind: form, Names: []string{option}, Dest: prefix + name, Type: of, Default: value, Line: class.Line})
+		all = append(all, format.DeclaredArgument{Kind: form, Names: []string{option}, Dest: prefix + name, Type: of,
+			Default: value, Line: class.Line})
 	}
 	slices.SortFunc(all, func(a, b format.DeclaredArgument) int { return strings.Compare(a.Dest, b.Dest) })
 	return all

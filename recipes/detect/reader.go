@@ -182,7 +182,8 @@ type Joining struct {
 }
 
 // spawners are frameworks that start the ranks of a script themselves.
-var spawners = []string{"ultralytics.YOLO", "ultralytics.RTDETR", "detectron2.engine.launch", "ray.train", "torch.multiprocessing.spawn", "submitit"}
+var spawners = []string{"ultralytics.YOLO", "ultralytics.RTDETR", "detectron2.engine.launch", "ray.train",
+	"torch.multiprocessing.spawn", "submitit"}
 
 // frameworks join a process group if there is one. The marked ones train as a single process
 // without one; the others need a rank, or the variables of one.
@@ -190,10 +191,14 @@ var frameworks = []struct {
 	name  string
 	alone bool
 }{
-	{"deepspeed", false}, {"megatron", false}, {"colossalai", false}, {"fairseq2", false}, {"torchtitan", false}, {"torchtune", false},
-	{"accelerate", true}, {"trl", true}, {"lightning", true}, {"pytorch_lightning", true}, {"lightning_fabric", true}, {"composer", true},
-	{"transformers.Trainer", true}, {"transformers.Seq2SeqTrainer", true}, {"transformers.TrainingArguments", true}, {"transformers.Seq2SeqTrainingArguments", true},
-	{"sentence_transformers.SentenceTransformerTrainer", true}, {"mmengine", true}, {"nemo", true}, {"open_clip_train", true},
+	{"deepspeed", false}, {"megatron", false}, {"colossalai", false}, {"fairseq2", false}, {"torchtitan", false},
+	{"torchtune", false},
+	{"accelerate", true}, {"trl", true}, {"lightning", true}, {"pytorch_lightning", true}, {"lightning_fabric", true},
+	{"composer", true},
+	{"transformers.Trainer", true}, {"transformers.Seq2SeqTrainer", true}, {"transformers.TrainingArguments", true},
+	{"transformers.Seq2SeqTrainingArguments", true},
+	{"sentence_transformers.SentenceTransformerTrainer", true}, {"mmengine", true}, {"nemo", true},
+	{"open_clip_train", true},
 }
 
 // Joins finds how a script joins a process group, by the names that it and the local modules
@@ -228,9 +233,12 @@ func Joins(sources []format.Source, code format.ScriptCode) (Joining, bool) {
 
 // onTorch are packages that train with PyTorch: a file that imports one of them uses it.
 var onTorch = []string{
-	"torch", "torchvision", "torchaudio", "torchtune", "torchtitan", "transformers", "lightning", "pytorch_lightning", "accelerate", "deepspeed",
-	"diffusers", "timm", "trl", "peft", "unsloth", "axolotl", "llamafactory", "swift", "composer", "llmfoundry", "open_clip", "sentence_transformers",
-	"fairseq", "fairseq2", "megatron", "nemo", "mmengine", "mmcv", "mmdet", "detectron2", "ultralytics", "fastai", "ignite", "catalyst", "monai",
+	"torch", "torchvision", "torchaudio", "torchtune", "torchtitan", "transformers", "lightning", "pytorch_lightning",
+	"accelerate", "deepspeed",
+	"diffusers", "timm", "trl", "peft", "unsloth", "axolotl", "llamafactory", "swift", "composer", "llmfoundry",
+	"open_clip", "sentence_transformers",
+	"fairseq", "fairseq2", "megatron", "nemo", "mmengine", "mmcv", "mmdet", "detectron2", "ultralytics", "fastai",
+	"ignite", "catalyst", "monai",
 	"kornia", "torch_geometric", "segmentation_models_pytorch", "espnet", "espnet2", "speechbrain", "verl",
 }
 

@@ -188,7 +188,8 @@ func Set(f Format, text []byte, at string, value any) ([]byte, error) {
 	if drafts == nil {
 		n, _ := root.follow(keys)
 		line, column := position(body, n.start)
-		return nil, &Error{at, line, column, "runs over several lines, or has a tag, an anchor or an alias: change it by hand"}
+		return nil, &Error{at, line, column,
+			"runs over several lines, or has a tag, an anchor or an alias: change it by hand"}
 	}
 	return firstRight(f, text, replaced(before, keys, value), keys, drafts)
 }
@@ -223,7 +224,8 @@ func (f Format) word(value any, quote bool) string {
 			return v
 		}
 		// The escapes of JSON are YAML's and TOML's, too.
-		return controls().ReplaceAllStringFunc(string(hujson.String(v)), func(char string) string { return fmt.Sprintf(`\u%04x`, []rune(char)[0]) })
+		return controls().ReplaceAllStringFunc(string(hujson.String(v)),
+			func(char string) string { return fmt.Sprintf(`\u%04x`, []rune(char)[0]) })
 	case float64: // with a point, without which YAML 1.1 reads a text
 		digits, exponent, has := strings.Cut(strconv.FormatFloat(v, 'g', -1, 64), "e")
 		if !strings.Contains(digits, ".") {

@@ -119,7 +119,8 @@ func (y yamlText) measure(n *node, key, value *yaml.Node) {
 	quoted := value.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0
 	rest, word := y.text[n.start:], []byte(value.Value)
 	switch {
-	case value.Anchor != "" || value.Style&(yaml.TaggedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 || value.Kind == yaml.SequenceNode:
+	case value.Anchor != "" || value.Style&(yaml.TaggedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 ||
+		value.Kind == yaml.SequenceNode:
 		return
 	case quoted || value.Kind == yaml.MappingNode:
 		word = onOneLine().Find(rest)

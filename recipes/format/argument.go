@@ -356,7 +356,8 @@ func plainLiteral(text string) string {
 		return strconv.Itoa(product)
 	case text == "True" || text == "False":
 		return text
-	case len(text) >= 2 && strings.ContainsAny(text[:1], `'"`) && text[len(text)-1] == text[0] && !strings.ContainsAny(text[1:len(text)-1], `'"\`):
+	case len(text) >= 2 && strings.ContainsAny(text[:1], `'"`) && text[len(text)-1] == text[0] &&
+		!strings.ContainsAny(text[1:len(text)-1], `'"\`):
 		return text[1 : len(text)-1]
 	}
 	return ""

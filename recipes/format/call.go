@@ -117,7 +117,8 @@ func (c called) Write(d *Draft, word any, _ bool) error {
 		from = nil
 	}
 	d.Calls = slices.DeleteFunc(d.Calls, func(o strategy.Call) bool { return o.Name == c.name && o.Keyword == c.keyword })
-	d.Calls = append(d.Calls, strategy.Call{Name: c.name, Keyword: c.keyword, Knob: c.knob, Where: c.where, From: from, To: word})
+	d.Calls = append(d.Calls, strategy.Call{Name: c.name, Keyword: c.keyword, Knob: c.knob, Where: c.where, From: from,
+		To: word})
 	return nil
 }
 

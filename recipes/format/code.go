@@ -103,7 +103,8 @@ type ParserOption struct {
 // the classes that extend it. TRL's classes are missing if their loss depends on the samples that
 // share a batch.
 var families = map[string][]string{
-	"transformers.TrainingArguments":                 {"transformers.Seq2SeqTrainingArguments", "trl.SFTConfig", "trl.DPOConfig", "trl.RewardConfig"},
+	"transformers.TrainingArguments": {"transformers.Seq2SeqTrainingArguments", "trl.SFTConfig",
+		"trl.DPOConfig", "trl.RewardConfig"},
 	"lightning.pytorch.Trainer":                      {"lightning.Trainer", "pytorch_lightning.Trainer"},
 	"lightning.pytorch.callbacks.ModelCheckpoint":    {"pytorch_lightning.callbacks.ModelCheckpoint"},
 	"lightning.pytorch.strategies.DeepSpeedStrategy": {"pytorch_lightning.strategies.DeepSpeedStrategy"},

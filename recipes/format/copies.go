@@ -165,7 +165,8 @@ func (d *Draft) diff(change strategy.Command) string {
 		next.WriteString(name + "=" + change.Env[name] + "\n")
 	}
 	b.Write(Unified("environment", old.Bytes(), "environment", next.Bytes()))
-	b.Write(Unified("calls in the process", d.callLines(change.Calls, false), "calls in the process", d.callLines(change.Calls, true)))
+	b.Write(Unified("calls in the process", d.callLines(change.Calls, false), "calls in the process",
+		d.callLines(change.Calls, true)))
 	return b.String()
 }
 

@@ -66,7 +66,9 @@ func (r Recipe) argv() edit.Argv {
 
 // onlyOverrides reports whether all words are of the form key=value.
 func onlyOverrides(words []string) bool {
-	return !slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-") || !strings.Contains(w, "=") })
+	return !slices.ContainsFunc(words, func(w string) bool {
+		return strings.HasPrefix(w, "-") || !strings.Contains(w, "=")
+	})
 }
 
 // Places lists the places of a knob that exist in the installed versions.
@@ -74,7 +76,8 @@ func (d *Draft) Places(knob Knob) []Place { return d.Existing(knob.Places) }
 
 // Existing lists the places that exist in the installed versions.
 func (d *Draft) Existing(places []Place) []Place {
-	return slices.DeleteFunc(slices.Clone(places), func(p Place) bool { return p.Versions.Outside(d.Original.Packages) != "" })
+	return slices.DeleteFunc(slices.Clone(places),
+		func(p Place) bool { return p.Versions.Outside(d.Original.Packages) != "" })
 }
 
 // First returns the value of the first of the places that has one, and that place; nil: none has.

@@ -225,7 +225,8 @@ func (c Condition) Holds(d *Draft, plan strategy.Plan) bool {
 
 // Unless lists the conditions of the knob that the command meets.
 func (d *Draft) Unless(knob Knob, plan strategy.Plan) []Condition {
-	return slices.DeleteFunc(slices.Clone(knob.Unless), func(c Condition) bool { return c.Missing && d.Given(knob) || !c.Holds(d, plan) })
+	return slices.DeleteFunc(slices.Clone(knob.Unless),
+		func(c Condition) bool { return c.Missing && d.Given(knob) || !c.Holds(d, plan) })
 }
 
 // word is the value that the condition checks.

@@ -107,7 +107,8 @@ func (knob *Knob) readScope(n *keyTable, key string) {
 
 func (knob *Knob) readFollowed(n *keyTable, key string) {
 	knob.Follows = strategy.Knob(n.Filled(key))
-	if knob.Follows != "" && (n.k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize || knob.Absent == "") {
+	if knob.Follows != "" && (n.k != strategy.EvalBatchSize || knob.Follows != strategy.MicroBatchSize ||
+		knob.Absent == "") {
 		n.fault(key, `only an eval_batch_size that is absent follows another knob, "micro_batch_size"`)
 	}
 }
@@ -179,7 +180,8 @@ func checkDefault(n *keyTable, k strategy.Knob, knob *Knob) {
 		if i > 0 && knob.Alternatives || p.PlaceKind == nil {
 			break
 		}
-		if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil && !slices.Contains(words, knob.Default) {
+		if words := p.writable(strategy.Vocabulary(k)); words != nil && p.Reads[knob.Default] == nil &&
+			!slices.Contains(words, knob.Default) {
 			n.fault("default", "%s has no word for %q, only for %s", p, knob.Default, Join(words))
 		}
 	}

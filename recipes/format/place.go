@@ -207,7 +207,8 @@ func (p Place) Understand(k strategy.Knob, word any) (strategy.Value, error) {
 		if x, isFloat := word.(float64); isFloat && x == float64(int(x)) {
 			n, err = int(x), nil
 		}
-		if _, none := strconv.ParseFloat(strings.TrimSpace(text), 64); p.Chosen && none == nil && (err != nil || n < Least(k)) {
+		if _, none := strconv.ParseFloat(strings.TrimSpace(text), 64); p.Chosen && none == nil &&
+			(err != nil || n < Least(k)) {
 			return "", ErrAuto
 		}
 		if err != nil || n < Least(k) {
@@ -409,16 +410,18 @@ func (d *Draft) DefaultOf(k strategy.Knob, knob Knob) (value strategy.Value, unk
 // ofLoaders are the knobs whose number a loader has, whether or not an argument gives it.
 var ofLoaders = []strategy.Knob{strategy.MicroBatchSize, strategy.EvalBatchSize, strategy.DataloaderWorkers}
 
-// undefined is the name of an argument that holds a knob if the job's own sources define arguments, but none of the knob's;
-// empty if one is defined, or if the framework or a file may have it.
+// undefined is the name of an argument that holds a knob if the job's own sources define arguments, but none of the
+// knob's; empty if one is defined, or if the framework or a file may have it.
 func (d *Draft) undefined(knob Knob) string {
 	parser, first := d.Original.Parser, ""
-	if d.Recipe.Definitions == nil || parser == nil || len(parser.options) == 0 || d.all != "" || len(d.Recipe.Definitions) > 0 && !parser.Complete() {
+	if d.Recipe.Definitions == nil || parser == nil || len(parser.options) == 0 || d.all != "" ||
+		len(d.Recipe.Definitions) > 0 && !parser.Complete() {
 		return ""
 	}
 	for _, p := range knob.Places {
 		names := p.spellings()
-		if len(names) == 0 || p.Present(d) || slices.ContainsFunc(names, func(name string) bool { return parser.Has(name, d.grammar.Dashes) }) {
+		if len(names) == 0 || p.Present(d) || slices.ContainsFunc(names,
+			func(name string) bool { return parser.Has(name, d.grammar.Dashes) }) {
 			return ""
 		}
 		first = cmp.Or(first, names[0])

@@ -331,7 +331,8 @@ var lossClasses = []string{LossExact, LossWeighted, LossAverage, LossFeatures, L
 func (r Recipe) LossOf(cmd Command) LossRule {
 	d := NewDraft(r, cmd)
 	for _, l := range r.Losses {
-		here := l.Source == nil || slices.ContainsFunc(l.Source, func(piece string) bool { return bytes.Contains(cmd.Script, []byte(piece)) })
+		here := l.Source == nil || slices.ContainsFunc(l.Source,
+			func(piece string) bool { return bytes.Contains(cmd.Script, []byte(piece)) })
 		if !here || l.Versions.Outside(cmd.Packages) != "" {
 			continue
 		}
@@ -357,7 +358,8 @@ func (l LossRule) Known() strategy.Loss {
 	case LossScript:
 		return strategy.Loss{}
 	}
-	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason, "the recipe does not state how the framework divides the loss")}
+	return strategy.Loss{Class: strategy.Average, Reason: cmp.Or(l.Reason,
+		"the recipe does not state how the framework divides the loss")}
 }
 
 // Versions bounds the versions of Python packages: {"transformers": ">=4.36, <6"}.

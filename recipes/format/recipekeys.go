@@ -70,7 +70,8 @@ func (d *Detection) readKey(n *keyTable, key string) bool {
 		}
 	}
 	if !ok {
-		n.fault(key, "want an array of texts, or of arrays of texts: %s", `["SFTConfig("], or [["configurator.py", "batch_size ="]]`)
+		n.fault(key, "want an array of texts, or of arrays of texts: %s",
+			`["SFTConfig("], or [["configurator.py", "batch_size ="]]`)
 	}
 	return true
 }

@@ -109,7 +109,8 @@ func (t *traceback) endsWithQuote(text string) bool {
 // handled: an error of the job's own is only its context then.
 func (s *Scanner) interrupts(w *writer) {
 	for _, p := range w.pending {
-		if f := &p.finding; f.Raised && !f.Weight.Dismissed() && p.units <= linkReach+tracebackQuiet && (f.Code == UserError || f.Code == Unknown) {
+		if f := &p.finding; f.Raised && !f.Weight.Dismissed() && p.units <= linkReach+tracebackQuiet &&
+			(f.Code == UserError || f.Code == Unknown) {
 			f.Weight = WeightHandled
 			s.give(*f)
 		}

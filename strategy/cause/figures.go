@@ -131,13 +131,16 @@ func parseFigures(text string) Figures {
 	}
 	f := Figures{
 		Requested: after(text, "ried to allocate ", "trying to allocate ", "nable to allocate ", "Out of memory allocating ",
-			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ", "alloc of size ",
-			"requested buffer of size ", "CUDA calloc async ", "CUDA calloc ", "CUDA malloc ", "memory to allocate ", "Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
-		Capacity:            after(text, "total capacity of ", "total capacty of ", "Device limit            : "),
-		Free:                after(text, "of which ", "available memory is only ", "Free (according to CUDA): "),
-		Allowed:             before(text, " allowed;"),
-		Process:             after(text, "this process has "),
-		Allocated:           after(text, "Of the allocated memory ", "allocated so far: ", "MPS allocated: ", "Currently allocated     : "),
+			"llocate request for ", "Attempting to allocate ", "Attempting to reserve ", "memory space hbm. Used ",
+			"alloc of size ",
+			"requested buffer of size ", "CUDA calloc async ", "CUDA calloc ", "CUDA malloc ", "memory to allocate ",
+			"Cannot allocate ", "INTERNAL: Failed to allocate ", "Requested               : "),
+		Capacity: after(text, "total capacity of ", "total capacty of ", "Device limit            : "),
+		Free:     after(text, "of which ", "available memory is only ", "Free (according to CUDA): "),
+		Allowed:  before(text, " allowed;"),
+		Process:  after(text, "this process has "),
+		Allocated: after(text, "Of the allocated memory ", "allocated so far: ", "MPS allocated: ",
+			"Currently allocated     : "),
 		ReservedUnallocated: before(text, " is reserved by PyTorch but unallocated"),
 	}
 	if f.Capacity == nil {
@@ -172,7 +175,8 @@ func (f *Figures) ofRay(text string) {
 	free := *total - *used
 	f.Capacity, f.Free, f.Process = total, &free, after(text, "memory used=")
 	_, rest, _ = strings.Cut(rest, "threshold of ")
-	if share, err := strconv.ParseFloat(strings.TrimRight(rest[:min(strings.IndexByte(rest+" ", ' '), len(rest))], ".,;"), 64); err == nil && share > 0 && share < 1 {
+	if share, err := strconv.ParseFloat(strings.TrimRight(rest[:min(strings.IndexByte(rest+" ", ' '), len(rest))], ".,;"),
+		64); err == nil && share > 0 && share < 1 {
 		allowed := int64(share * float64(*total))
 		f.Allowed = &allowed
 	}
@@ -184,7 +188,8 @@ func ReservedIn(text string) *int64 { return before(text, " reserved in total") 
 
 // known is the number of figures that the text gives.
 func (f *Figures) known() int {
-	all := []*int64{f.Requested, f.Capacity, f.Free, f.Allowed, f.Process, f.Allocated, f.ReservedUnallocated, f.OtherProcess}
+	all := []*int64{f.Requested, f.Capacity, f.Free, f.Allowed, f.Process, f.Allocated, f.ReservedUnallocated,
+		f.OtherProcess}
 	return len(slices.DeleteFunc(all, func(p *int64) bool { return p == nil }))
 }
 
@@ -261,10 +266,13 @@ func parseDevice(text string) string {
 
 // accelerators are words of messages of stacks and devices other than CUDA's.
 var accelerators = []struct{ word, name string }{
-	{"MPS backend", "MPS (Apple)"}, {"HIP ", "HIP (AMD)"}, {"hipError", "HIP (AMD)"}, {"XPU ", "XPU (Intel)"}, {"UR_RESULT_ERROR", "XPU (Intel)"}, {"PI_ERROR_", "XPU (Intel)"}, {"ZE_RESULT_ERROR", "XPU (Intel)"},
+	{"MPS backend", "MPS (Apple)"}, {"HIP ", "HIP (AMD)"}, {"hipError", "HIP (AMD)"}, {"XPU ", "XPU (Intel)"},
+	{"UR_RESULT_ERROR", "XPU (Intel)"}, {"PI_ERROR_", "XPU (Intel)"}, {"ZE_RESULT_ERROR", "XPU (Intel)"},
 	{"MUSA ", "MUSA (Moore Threads)"}, {"MLU ", "MLU (Cambricon)"}, {"NPU ", "NPU (Ascend)"}, {"EL0004", "NPU (Ascend)"},
-	{"hbm", "TPU"}, {"XlaRuntimeError", "device (JAX)"}, {"JaxRuntimeError", "device (JAX)"}, {"RESOURCE_EXHAUSTED", "device (XLA)"},
-	{"ResourceExhaustedError", "GPU (TensorFlow)"}, {"OOM when allocating tensor", "GPU (TensorFlow)"}, {"cudaMalloc error", "GPU (faiss)"},
+	{"hbm", "TPU"}, {"XlaRuntimeError", "device (JAX)"}, {"JaxRuntimeError", "device (JAX)"},
+	{"RESOURCE_EXHAUSTED", "device (XLA)"},
+	{"ResourceExhaustedError", "GPU (TensorFlow)"}, {"OOM when allocating tensor", "GPU (TensorFlow)"},
+	{"cudaMalloc error", "GPU (faiss)"},
 }
 
 // Accelerator names the device, or the stack, that an out-of-memory message is about; "CUDA" if

@@ -59,10 +59,11 @@ type Finding struct {
 // Figures are the numbers of an out-of-memory message, in bytes; nil if the text has none, or an
 // impossible one.
 type Figures struct {
-	Requested           *int64 `json:"requested_bytes"`            // size of the failed allocation
-	Capacity            *int64 `json:"capacity_bytes"`             // the device's total memory
-	Free                *int64 `json:"free_bytes"`                 // free on the device at that moment
-	Allowed             *int64 `json:"allowed_bytes"`              // a cap below the capacity (per_process_memory_fraction)
+	Requested *int64 `json:"requested_bytes"` // size of the failed allocation
+	Capacity  *int64 `json:"capacity_bytes"`  // the device's total memory
+	Free      *int64 `json:"free_bytes"`      // free on the device at that moment
+	// a cap below the capacity (per_process_memory_fraction)
+	Allowed             *int64 `json:"allowed_bytes"`
 	Process             *int64 `json:"process_bytes"`              // in use by this process
 	Allocated           *int64 `json:"allocated_bytes"`            // in live tensors, by PyTorch
 	ReservedUnallocated *int64 `json:"reserved_unallocated_bytes"` // held by PyTorch's allocator, in no tensor

@@ -180,10 +180,13 @@ func exceptionPattern(class, text string, whole bool) *pattern {
 // is a mistake in the data.
 func notFinite(text string) bool {
 	text = strings.ToLower(text)
-	if !contains(text, []string{"loss", "gradient", "grad ", "grad_norm", "network output", "model output", "logits"}) || strings.Contains(text, "input") {
+	if !contains(text, []string{"loss", "gradient", "grad ", "grad_norm", "network output", "model output", "logits"}) ||
+		strings.Contains(text, "input") {
 		return false
 	}
-	return slices.ContainsFunc(strings.FieldsFunc(text, func(c rune) bool { return c != '-' && (c < 'a' || c > 'z') }), func(word string) bool {
-		return slices.Contains([]string{"nan", "nans", "inf", "infinite", "infinity", "non-finite", "nonfinite", "not-finite"}, word)
-	}) || strings.Contains(text, "not finite")
+	return slices.ContainsFunc(strings.FieldsFunc(text, func(c rune) bool { return c != '-' && (c < 'a' || c > 'z') }),
+		func(word string) bool {
+			return slices.Contains([]string{"nan", "nans", "inf", "infinite", "infinity", "non-finite", "nonfinite",
+				"not-finite"}, word)
+		}) || strings.Contains(text, "not finite")
 }

@@ -42,7 +42,8 @@ const (
 // frameLine matches a frame's line in a traceback of Python, or of rich; the function is empty if
 // it does not parse.
 var frameLine = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\s*(?:File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?|(/\S+\.py):(\d{1,9}) in (\S{1,200}))$`)
+	return regexp.MustCompile(
+		`^\s*(?:File "([^"<][^"]*)", line (\d{1,9})(?:, in (.{1,200}))?|(/\S+\.py):(\d{1,9}) in (\S{1,200}))$`)
 })
 
 // Place is the line that raised the finding's exception: the innermost line of the job's own
@@ -50,12 +51,14 @@ var frameLine = sync.OnceValue(func() *regexp.Regexp {
 func (f *Finding) Place() (found *SourceLine) {
 	for i, line := range f.Traceback {
 		m := frameParts(line)
-		if m == nil || len(m[1]) > longestFile || ofHook().MatchString(m[1]) || found != nil && installed(m[1]) && found.Own() {
+		if m == nil || len(m[1]) > longestFile || ofHook().MatchString(m[1]) || found != nil && installed(m[1]) &&
+			found.Own() {
 			continue
 		}
 		found = &SourceLine{File: m[1], Function: m[3]}
 		found.Line, _ = strconv.Atoi(m[2])
-		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode && !frameLine().MatchString(f.Traceback[i+1]) {
+		if i+1 < len(f.Traceback) && strings.HasPrefix(f.Traceback[i+1], "    ") && len(f.Traceback[i+1]) <= longestCode &&
+			!frameLine().MatchString(f.Traceback[i+1]) {
 			found.Code = strings.TrimSpace(f.Traceback[i+1])
 		}
 	}
@@ -110,7 +113,8 @@ var ofHook = sync.OnceValue(func() *regexp.Regexp {
 const hookPackage = "gpurun-probe."
 
 // frameBeginning matches any line of a frame, with any prefix of a logger.
-var frameBeginning = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`) })
+var frameBeginning = sync.OnceValue(
+	func() *regexp.Regexp { return regexp.MustCompile(`^(.{0,200}?)File "([^"]*)", line \d`) })
 
 // cut stands for omitted lines of a traceback.
 const cut = "  …"

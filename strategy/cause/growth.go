@@ -154,7 +154,8 @@ func amount(text, word string) (int64, bool) {
 		return *b, true
 	}
 	number, rest := leadingDigits(text, 9)
-	if len(number) < 3 || rest != "" && (letter(rest[0]) || strings.IndexByte(".%/", rest[0]) >= 0) || word != "mem" && word != "memory" {
+	if len(number) < 3 || rest != "" && (letter(rest[0]) || strings.IndexByte(".%/", rest[0]) >= 0) || word != "mem" &&
+		word != "memory" {
 		return 0, false
 	}
 	b, k := quantity(number + "MiB")

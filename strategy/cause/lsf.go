@@ -39,7 +39,8 @@ func (s *Scanner) report(text string) bool {
 		*l = lsf{inside: true, seen: true, begun: s.line}
 	case l.ended:
 		s.watch = max(s.watch, lsfWatch)
-		if text != "" && !strings.HasPrefix(text, lsfRule) && !strings.HasPrefix(text, "PS:") && !strings.HasPrefix(text, "Read file <") {
+		if text != "" && !strings.HasPrefix(text, lsfRule) && !strings.HasPrefix(text, "PS:") &&
+			!strings.HasPrefix(text, "Read file <") {
 			l.ended = false
 			s.begin(nil, SignLauncher, s.line+1, text)
 		}

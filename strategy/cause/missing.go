@@ -36,7 +36,8 @@ func ExitIn(text string) int {
 
 // LacksName reports whether an error is that a module has no object of a name.
 func LacksName(text string) bool {
-	return strings.HasPrefix(text, "AttributeError: module '") || strings.HasPrefix(text, "ImportError: cannot import name '")
+	return strings.HasPrefix(text, "AttributeError: module '") ||
+		strings.HasPrefix(text, "ImportError: cannot import name '")
 }
 
 // FolderVariable describes the variable by which a job moves a folder: for a path of wandb or of

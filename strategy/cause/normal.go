@@ -134,7 +134,8 @@ func mpirunTag(line string) (at, end int, key string, rank int) {
 func strip(line string) segment {
 	s := segment{rank: -1, text: line}
 	for range 4 { // a pod's timestamp, Ray's, torchrun's and PyTorch's own
-		if !s.bracket("[rank") && !s.bracket("[default") && !s.ray() && !s.srun() && !s.timestamp() && !s.pytest() && !s.host() && !s.box() {
+		if !s.bracket("[rank") && !s.bracket("[default") && !s.ray() && !s.srun() && !s.timestamp() && !s.pytest() &&
+			!s.host() && !s.box() {
 			break
 		}
 	}
@@ -217,7 +218,8 @@ func (s *segment) host() bool {
 		return false
 	}
 	rest := s.text[len(name)+len(": "):]
-	if !strings.HasPrefix(rest, "[rank") && !strings.HasPrefix(rest, "Traceback (most") && !strings.HasPrefix(rest, "  File \"") && !strings.HasPrefix(rest, "    ") {
+	if !strings.HasPrefix(rest, "[rank") && !strings.HasPrefix(rest, "Traceback (most") &&
+		!strings.HasPrefix(rest, "  File \"") && !strings.HasPrefix(rest, "    ") {
 		if class, _, ok := exception(rest); !ok || strings.Contains(class, " ") {
 			return false
 		}

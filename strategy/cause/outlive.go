@@ -129,7 +129,8 @@ func (s *Scanner) recover() {
 // continuations begin the lines onto which terminals and people wrap PyTorch's message.
 var continuations = []string{
 	"GPU ", "Including non-PyTorch", "Of the allocated memory", "allocated in private pools", "and is reserved",
-	"by PyTorch", "GiB reserved in total", "MiB reserved in total", "PyTorch but unallocated", "Process ", "this process has",
+	"by PyTorch", "GiB reserved in total", "MiB reserved in total", "PyTorch but unallocated", "Process ",
+	"this process has",
 }
 
 // A wrapping is the way in which a message may continue on further lines.
@@ -158,7 +159,8 @@ func wrappingOf(text string) wrapping {
 }
 
 // asyncLines begin the lines below the message of the cudaMallocAsync backend.
-var asyncLines = []string{"Currently allocated", "Requested", "Device limit", "Free (according to CUDA)", "PyTorch limit", "                        : "}
+var asyncLines = []string{"Currently allocated", "Requested", "Device limit", "Free (according to CUDA)",
+	"PyTorch limit", "                        : "}
 
 // continues reports whether a line continues the message of the last error.
 func (w *writer) continues(text string) bool {
@@ -201,7 +203,8 @@ func (s *Scanner) near(w *writer) bool {
 // unfinished reports whether PyTorch's message lacks its last figure: a terminal that wraps
 // lines, or the rich library, may break it anywhere.
 func (s *Finding) unfinished() bool {
-	return !contains(s.Text, []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)", "free)"})
+	return !contains(s.Text, []string{"reserved in total by PyTorch", "reserved by PyTorch but unallocated", "cached)",
+		"free)"})
 }
 
 // holdsFigure reports whether a line contains a figure with a name from PyTorch's messages.
@@ -209,7 +212,8 @@ func holdsFigure(text string) bool {
 	if strings.Contains(text, "ut of memory") {
 		return false // another message
 	}
-	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity", "iB of which ", " is free.", " allocated by PyTorch, ", "reserved by PyTorch but ", "iB memory in use"} {
+	for _, mark := range []string{" already allocated;", "iB free;", " reserved in total by PyTorch", " total capacity",
+		"iB of which ", " is free.", " allocated by PyTorch, ", "reserved by PyTorch but ", "iB memory in use"} {
 		if i := strings.Index(text, mark); i > 0 {
 			return true
 		}
@@ -233,7 +237,8 @@ func (s *Scanner) extend(w *writer, text string) {
 		p.finding.Text, p.finding.Figures = glued, f
 	}
 	p.wraps = wrappingOf(p.finding.Text)
-	if p.finding.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) && contains(text, []string{"{{node ", "[[Node: "}) {
+	if p.finding.Phase == NoPhase && contains(text, []string{"gradients/", "gradient_tape/"}) &&
+		contains(text, []string{"{{node ", "[[Node: "}) {
 		p.finding.Phase = Backward
 	}
 	if p.finding.Device == "" {

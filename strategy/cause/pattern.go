@@ -99,12 +99,14 @@ var patterns = slices.Concat(
 var recoveryPatterns = []pattern{
 	// gpurun, about a step that was done again in place.
 	{code: CUDAOOM, weight: WeightHandled, words: words("gpurun: rank ", " ran out of memory in ", " done again ")},
-	{code: CUDAOOM, weight: WeightHandled, words: words("gpurun: ", "memory ran out in ", " done again in place "), without: words("  attempt ")},
+	{code: CUDAOOM, weight: WeightHandled, words: words("gpurun: ", "memory ran out in ", " done again in place "),
+		without: words("  attempt ")},
 	// Its summary names each attempt's end once more.
 	{code: CUDAOOM, weight: WeightWarning, words: words("gpurun:   attempt ", "out of memory")},
 	// Composer (MosaicML) with automatic microbatching, 0.8 on.
 	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory detected")},
-	{code: CUDAOOM, weight: WeightHandled, words: words("CUDA out of memory or excessive memory allocation retries detected")},
+	{code: CUDAOOM, weight: WeightHandled,
+		words: words("CUDA out of memory or excessive memory allocation retries detected")},
 	{recovery: true, words: words("icrobatch size decreased from")},
 	{recovery: true, words: words("icrobatch size will be decreased from")},
 	// Ultralytics, 8.4 on.

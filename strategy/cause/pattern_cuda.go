@@ -22,21 +22,26 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("would exceed allowed memory")},
 	// cudaErrorMemoryAllocation outside of the caching allocator: contexts,
 	// streams, libraries. "torch.AcceleratorError" is 2.8 on.
-	{code: CUDAOOM, words: words("CUDA error", ": out of memory")},    // also flash-attn's and xFormers' "CUDA error (file:line): out of memory"
+	// also flash-attn's and xFormers' "CUDA error (file:line): out of memory"
+	{code: CUDAOOM, words: words("CUDA error", ": out of memory")},
 	{code: CUDAOOM, words: words("CUDA driver error: out of memory")}, // PyTorch 2.x with expandable_segments
 	{code: CUDAOOM, words: words("Triton Error [CUDA]: out of memory")},
-	{code: CUDAOOM, words: words("CUDA Error", "out of memory")},                            // darknet and its descendants
-	{code: CUDAOOM, words: words("CUDA failed with error out of memory")},                   // CTranslate2
-	{code: CUDAOOM, words: words("CUDA failure", "out of memory")},                          // ONNX Runtime
-	{code: CUDAOOM, words: words("cudaMalloc", "out of memory")},                            // ggml, hand-written extensions
+	{code: CUDAOOM, words: words("CUDA Error", "out of memory")},          // darknet and its descendants
+	{code: CUDAOOM, words: words("CUDA failed with error out of memory")}, // CTranslate2
+	{code: CUDAOOM, words: words("CUDA failure", "out of memory")},        // ONNX Runtime
+	// ggml, hand-written extensions
+	{code: CUDAOOM, words: words("cudaMalloc", "out of memory")},
 	{code: CUDAOOM, words: words("Failed to allocate memory for requested buffer of size")}, // ONNX Runtime's arena
 	{code: CUDAOOM, words: words("HIP error: out of memory")},
 	{code: CUDAOOM, words: words("CUDA error 2: out of memory")}, // NVIDIA Warp
 	{code: CUDAOOM, words: words("cuda runtime error (2) : out of memory")},
 	{code: CUDAOOM, words: words("THCudaCheck FAIL", ": out of memory")}, // PyTorch to 1.6
 	{code: CUDAOOM, words: words("cudaErrorMemoryAllocation")},
-	{code: CUDAOOM, words: words("CUDA_ERROR_OUT_OF_MEMORY"), without: words("failed to allocate", "retry", "evice: CUDA_ERROR_OUT")}, // driver API: JAX, TF, numba, CuPy
-	{code: CUDAOOM, weight: WeightWarning, words: words("CUDA_ERROR_OUT_OF_MEMORY")},                                                  // XLA's and TF's pools log each try, then ask for less
+	// driver API: JAX, TF, numba, CuPy
+	{code: CUDAOOM, words: words("CUDA_ERROR_OUT_OF_MEMORY"),
+		without: words("failed to allocate", "retry", "evice: CUDA_ERROR_OUT")},
+	// XLA's and TF's pools log each try, then ask for less
+	{code: CUDAOOM, weight: WeightWarning, words: words("CUDA_ERROR_OUT_OF_MEMORY")},
 	{code: CUDAOOM, words: words("hipErrorOutOfMemory")},
 	{code: CUDAOOM, words: words("hipErrorMemoryAllocation")},
 	{code: CUDAOOM, words: words("Failed to CUDA calloc")}, // NCCL's last error, 2.19 on
@@ -78,7 +83,8 @@ var cudaPatterns = []pattern{
 	// JAX and XLA: RESOURCE_EXHAUSTED on a GPU or TPU; a TPU runs out when compiling.
 	{code: CUDAOOM, words: words("compile", "Ran out of memory in memory space"), phase: Load},
 	{code: CUDAOOM, words: words("Ran out of memory in memory space")},
-	{code: CUDAOOM, weight: WeightWarning, words: words("algorithm_picker.cc", "xhausted: Failed to")}, // XLA drops the choice
+	// XLA drops the choice
+	{code: CUDAOOM, weight: WeightWarning, words: words("algorithm_picker.cc", "xhausted: Failed to")},
 	{code: CUDAOOM, weight: WeightWarning, words: words("algorithm_picker.cc", "RESOURCE_EXHAUSTED")},
 	{code: CUDAOOM, weight: WeightWarning, words: words("autotuner", "RESOURCE_EXHAUSTED")},
 	{code: CUDAOOM, words: words("RESOURCE_EXHAUSTED: Out of memory")},
@@ -95,11 +101,13 @@ var cudaPatterns = []pattern{
 	{code: CUDAOOM, words: words("OOM when allocating tensor")},
 	{code: CUDAOOM, words: words("Dst tensor is not initialized")}, // a copy to a GPU without free memory
 	{code: CUDAOOM, weight: WeightWarning, words: words("Allocator (GPU_", "ran out of memory trying to allocate")},
-	{code: CUDAOOM, weight: WeightWarning, words: words("Ran out of memory trying to allocate")},           // to 1.2
-	{code: CUDAOOM, weight: WeightWarning, words: words("Allocator ran out of memory trying to allocate")}, // Intel's extension
+	{code: CUDAOOM, weight: WeightWarning, words: words("Ran out of memory trying to allocate")}, // to 1.2
+	// Intel's extension
+	{code: CUDAOOM, weight: WeightWarning, words: words("Allocator ran out of memory trying to allocate")},
 	// vLLM sizes its cache by the remaining memory: the device is too small for the plan.
 	{code: CUDAOOM, words: words("larger than the maximum number of tokens that can be stored in KV cache"), phase: Load},
 	{code: CUDAOOM, words: words("No available memory for the cache blocks"), phase: Load},
 	{code: CUDAOOM, words: words("KV cache is needed, which is larger than the available KV cache memory"), phase: Load},
-	{code: GPUOccupied, words: words("Free memory on device", "is less than desired GPU memory utilization"), phase: Load}, // at its start
+	// at its start
+	{code: GPUOccupied, words: words("Free memory on device", "is less than desired GPU memory utilization"), phase: Load},
 }

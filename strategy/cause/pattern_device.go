@@ -28,12 +28,14 @@ var devicePatterns = []pattern{
 	{code: IllegalAccess, words: words("CUDA error: invalid address space")},
 	{code: IllegalAccess, words: words("operation not supported on global/shared address space")}, // a wild pointer
 	{code: IllegalAccess, words: words("an illegal instruction was encountered")},
-	{code: IllegalAccess, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},  // a kernel failed: mostly this one's arguments, or one before it
+	// a kernel failed: mostly this one's arguments, or one before it
+	{code: IllegalAccess, words: words("CUBLAS_STATUS_EXECUTION_FAILED")},
 	{code: IllegalAccess, words: words("Memory access fault by GPU node")}, // ROCm
 	{code: GPUHardware, words: words("uncorrectable ECC error")},
 	{code: GPUHardware, words: words("CUDA_ERROR_ECC_UNCORRECTABLE")},
 	{code: GPUHardware, words: words("uncorrectable NVLink error")},
-	{code: GPUHardware, words: words("fallen off the bus")}, // the driver breaks the sentence over several lines if it finds the GPU gone
+	// the driver breaks the sentence over several lines if it finds the GPU gone
+	{code: GPUHardware, words: words("fallen off the bus")},
 	{code: GPUHardware, words: words("GPU is lost")},
 	{code: GPUHardware, words: words("Unable to determine the device handle for GPU")}, // nvidia-smi
 	{code: GPUHardware, words: words("ouble bit ECC")},
@@ -69,7 +71,8 @@ var devicePatterns = []pattern{
 	{code: Unknown, words: words("CUDNN_STATUS_INTERNAL_ERROR")},
 	{code: Unknown, words: words("CUDNN_STATUS_EXECUTION_FAILED")},
 	{code: Unknown, words: words("CUDNN_STATUS_MAPPING_ERROR")},
-	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")}, // often memory, which the message does not prove
+	// often memory, which the message does not prove
+	{code: Unknown, words: words("Unable to find a valid cuDNN algorithm to run convolution")},
 	{code: Unknown, words: words("CUBLAS_STATUS_NOT_INITIALIZED")},
 	{code: Unknown, words: words("CUBLAS_STATUS_INTERNAL_ERROR")},
 }

@@ -36,14 +36,16 @@ var stopPatterns = []pattern{
 	{code: Preempted, weight: WeightSymptom, words: words("nterrupted by user")}, // programs that catch it
 	{code: Preempted, weight: WeightSymptom, words: words("nterrupted by the user")},
 	{code: Preempted, weight: WeightSymptom, words: words("Received SIGTERM")},
-	{code: Preempted, weight: WeightSymptom, words: words("Main process received SIG", ", exiting")}, // deepspeed/launcher/launch.py
+	// deepspeed/launcher/launch.py
+	{code: Preempted, weight: WeightSymptom, words: words("Main process received SIG", ", exiting")},
 	// The signal handlers of Abseil, which Ray uses, and of glog.
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM received at time=")},
 	{code: Preempted, weight: WeightSymptom, words: words("*** SIGTERM (@0x")},
 	// torch.distributed.elastic: the agent received a signal.
 	{code: Preempted, weight: WeightSymptom, words: words("SignalException: Process", "got signal:")},
 	{code: Preempted, weight: WeightSymptom, words: words("death signal, shutting down workers")},
-	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")}, // it passes on the signal that it received
+	// it passes on the signal that it received
+	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGHUP")},
 	{code: Preempted, weight: WeightSymptom, words: words("closing signal SIGINT")},
 	// submitit.
 	{code: Preempted, words: words("Caught signal", "this job is preempted")},
@@ -79,7 +81,8 @@ var otherPatterns = []pattern{
 	{code: Segfault, words: words("double free or corruption")},
 	{code: Segfault, words: words("malloc(): corrupted")},
 	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "exited unexpectedly")},
-	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")}, // Terminated, Aborted: the sender is not named
+	// Terminated, Aborted: the sender is not named
+	{code: Unknown, weight: WeightSymptom, words: words("DataLoader worker", "is killed by signal: ")},
 	// Frameworks that stop at non-finite numbers.
 	{code: Diverged, words: words("Current loss scale already at minimum")}, // DeepSpeed, apex
 	{code: Diverged, words: words("Minimum loss scale reached")},            // fairseq
@@ -95,8 +98,9 @@ var otherPatterns = []pattern{
 	{code: Diverged, words: words("Error: ", "oss is NaN")},
 	{code: Diverged, words: words("Error: ", "NaN loss")},
 	{code: Diverged, words: words("Error: ", "nan loss")},
-	{code: Diverged, words: words("probability tensor contains either `inf`, `nan`")},     // torch.multinomial
-	{code: Diverged, words: words("constraint ", "Real()", "found invalid values")},       // torch.distributions: only NaN is no real number
+	{code: Diverged, words: words("probability tensor contains either `inf`, `nan`")}, // torch.multinomial
+	// torch.distributions: only NaN is no real number
+	{code: Diverged, words: words("constraint ", "Real()", "found invalid values")},
 	{code: Diverged, words: words("found invalid values", "nan")},                         // torch.distributions
 	{code: Diverged, weight: WeightWarning, words: words("educing loss scale to ", "e-")}, // apex halves it without end
 	{code: Diverged, weight: WeightWarning, words: words("loss=nan")},
@@ -149,9 +153,12 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("exited with code -6")},
 	{code: Unknown, weight: WeightSymptom, words: words("exited with code 137")}, // docker compose
 	{code: Unknown, weight: WeightSymptom, words: words("exit status 137")},
-	{code: Unknown, weight: WeightSymptom, words: words("A process in the process pool was terminated abruptly")}, // concurrent.futures
-	{code: Unknown, weight: WeightSymptom, words: words("One of the subprocesses has abruptly died during")},      // datasets
-	{code: Unknown, weight: WeightSymptom, words: words("A worker died or was killed while executing a task by an unexpected system error")},
+	// concurrent.futures
+	{code: Unknown, weight: WeightSymptom, words: words("A process in the process pool was terminated abruptly")},
+	// datasets
+	{code: Unknown, weight: WeightSymptom, words: words("One of the subprocesses has abruptly died during")},
+	{code: Unknown, weight: WeightSymptom,
+		words: words("A worker died or was killed while executing a task by an unexpected system error")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorDiedError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.ActorUnavailableError")},
 	{code: Unknown, weight: WeightSymptom, words: words("ray.exceptions.NodeDiedError")},
@@ -167,7 +174,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Killed")},
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", ": Aborted")},
 	// The job is called with wrong arguments: argparse, Python, shells.
-	{code: Unknown, words: words(hookPackage), without: words("<", "/")}, // not a module's or an object's name in the output,
+	// not a module's or an object's name in the output,
+	{code: Unknown, words: words(hookPackage), without: words("<", "/")},
 	{code: UserError, words: words(": error: unrecognized arguments")},
 	{code: UserError, words: words(": error: the following arguments are required")},
 	{code: UserError, words: words(": error: argument ")},
@@ -222,7 +230,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("srun: error:", "Exited with exit code")},
 	// LSF's report.
 	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 130.")},
-	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 140.")}, // SIGUSR2, by which LSF ends a job whose time is up
+	// SIGUSR2, by which LSF ends a job whose time is up
+	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 140.")},
 	{code: Preempted, weight: WeightSymptom, words: words("Exited with exit code 143.")},
 	{code: Segfault, words: words("Exited with signal termination: 11")},
 	{code: Segfault, words: words("Exited with signal termination: 7")},
@@ -230,7 +239,8 @@ var otherPatterns = []pattern{
 	{code: Unknown, weight: WeightSymptom, words: words("Exited with exit code ")},
 	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 9 (Killed)")},
 	{code: Unknown, weight: WeightSymptom, words: words("exited on signal 6 (Aborted)")},
-	{code: Unknown, weight: WeightSymptom, words: words("detected that one or more processes exited with non-zero status")},
+	{code: Unknown, weight: WeightSymptom,
+		words: words("detected that one or more processes exited with non-zero status")},
 	{code: Unknown, weight: WeightSymptom, words: words("BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES")},
 	{code: Unknown, weight: WeightSymptom, words: words("make: *** [", "] Error")},
 	{code: Unknown, weight: WeightSymptom, words: words("make: *** [", "] Killed")},

@@ -19,8 +19,9 @@ var hostPatterns = []pattern{
 	// Python and numpy.
 	{code: HostOOM, words: words("MemoryError: Unable to allocate"), device: "cpu"},
 	{code: HostOOM, words: words("MemoryError: std::bad_alloc"), device: "cpu"},
-	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"},         // C++ runtime
-	{code: HostOOM, words: words("Cannot allocate memory"), without: words("CUDA Error: "), device: "cpu"}, // ENOMEM of any call; darknet prints errno after CUDA's error
+	{code: HostOOM, words: words("std::bad_alloc"), without: words("CUDA", "cuda"), device: "cpu"}, // C++ runtime
+	// ENOMEM of any call; darknet prints errno after CUDA's error
+	{code: HostOOM, words: words("Cannot allocate memory"), without: words("CUDA Error: "), device: "cpu"},
 	{code: HostOOM, words: words("MemoryError"), whole: true, device: "cpu"},
 	{code: HostOOM, words: words("ArrowMemoryError"), device: "cpu"},
 	// OpenBLAS ends the process with exit code 1, or with a signal.
@@ -56,7 +57,8 @@ var hostPatterns = []pattern{
 	// alone does not name the memory.
 	{code: HostOOM, words: words("killed due to the node running low on memory")},
 	{code: HostOOM, words: words("Memory on the node (", "exceeds the memory usage threshold")},
-	{code: HostOOM, words: words("Refer to the documentation on how to address the out of memory issue: https://docs.ray.io")},
+	{code: HostOOM, words: words(
+		"Refer to the documentation on how to address the out of memory issue: https://docs.ray.io")},
 	{code: HostOOM, words: words(" killed due to memory pressure (OOM)"), without: words(": 0 Workers (tasks")},
 	// PyTorch's DataLoader: only the kernel kills one worker and leaves its
 	// parent. Without a traceback the line may stem from a shutdown, see scanner.
@@ -74,7 +76,8 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("unable to open shared memory object")},
 	{code: SharedMemory, words: words("unable to write to file </torch_")},
 	{code: SharedMemory, words: words("unable to resize file </torch_")},
-	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")},            // without a name for an anonymous segment
+	// without a name for an anonymous segment
+	{code: SharedMemory, words: words("unable to mmap", "bytes from file <")},
 	{code: SharedMemory, words: words("Couldn't open shared"), without: words("<1455>")}, // Windows
 	{code: SharedMemory, words: words("unable to allocate shared memory")},
 	{code: SharedMemory, words: words("error executing torch_shm_manager")},
@@ -85,7 +88,9 @@ var sharedMemoryPatterns = []pattern{
 	{code: SharedMemory, words: words("dataloader's workers are out of shared memory")},
 	{code: SharedMemory, words: words("/dev/shm", "No space left on device")},
 	{code: SharedMemory, words: words("No space left on device", "/dev/shm")},
-	{code: SharedMemory, weight: WeightWarning, words: words("[Errno 28] No space left on device", "joblib will operate in serial mode")}, // it makes a semaphore
+	// it makes a semaphore
+	{code: SharedMemory, weight: WeightWarning, words: words("[Errno 28] No space left on device",
+		"joblib will operate in serial mode")},
 	// NCCL: its segments are /dev/shm/nccl-*.
 	{code: SharedMemory, words: words("Error while creating shared memory segment")},
 	{code: SharedMemory, words: words("NCCL WARN Call to posix_fallocate failed : No space left on device")},
@@ -107,9 +112,10 @@ var diskPatterns = []pattern{
 	{code: DiskFull, weight: WeightWarning, words: words("[Errno 30] Read-only file system")},
 	// numpy's tofile and save, 1.x and 2.x, when a write comes up short.
 	{code: DiskFull, words: words("OSError: ", " requested and ", " written")},
-	{code: DiskFull, words: words("open file failed with strerror: Read-only file system"), phase: Save}, // PyTorch's zip writer, 2.x
-	// Storage that fails, and may not fail again: errno's of a disk, of NFS, Lustre, CIFS and FUSE, as Python, Rust, HDF5 and
-	// PyTorch to 1.5 print them.
+	// PyTorch's zip writer, 2.x
+	{code: DiskFull, words: words("open file failed with strerror: Read-only file system"), phase: Save},
+	// Storage that fails, and may not fail again: errno's of a disk, of NFS, Lustre, CIFS and FUSE, as Python, Rust,
+	// HDF5 and PyTorch to 1.5 print them.
 	{code: Storage, words: words("[Errno 5] Input/output error")},
 	{code: Storage, words: words("failed with Input/output error")},
 	{code: Storage, words: words("error message = 'Input/output error'")},

@@ -4,7 +4,8 @@ import "strings"
 
 // peerMarks precede the address of the other side of a connection that failed: NCCL's InfiniBand
 // plugin, its bootstrap and its proxy, gloo.
-var peerMarks = []string{"completion from peer ", "Connect to ", "closed by remote peer ", "closed by peer [", "Read error [", "] connect ["}
+var peerMarks = []string{"completion from peer ", "Connect to ", "closed by remote peer ", "closed by peer [",
+	"Read error [", "] connect ["}
 
 // Failed is the part of a message that names what failed in NCCL or in a GPU: the operation that
 // timed out, the warning, the driver's event; empty: none.
@@ -17,7 +18,8 @@ func Failed(text string) string {
 		}
 		return value
 	}
-	if op, number, limit := between("OpType=", ","), between("SeqNum=", ","), between("Timeout(ms)=", ")"); op != "" && number != "" && limit != "" {
+	if op, number, limit := between("OpType=", ","), between("SeqNum=", ","), between("Timeout(ms)=", ")"); op != "" &&
+		number != "" && limit != "" {
 		seconds, whole := strings.CutSuffix(limit, "000")
 		if !whole {
 			return op + " " + number + ", after " + limit + " ms"
@@ -66,16 +68,21 @@ func PeerIn(text string) string {
 // them when another rank dies.
 var networkPatterns = []pattern{
 	// ProcessGroupNCCL's watchdog, 1.x and 2.x.
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation timeout"), phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation timeout"),
+		phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timeout at NCCL work"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Heartbeat monitor timed out"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("watchdog got stuck for ", " without making progress")},
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out initializing process group in store based barrier"), phase: Load},
+	{code: NCCLTimeout, weight: WeightSymptom,
+		words: words("Timed out initializing process group in store based barrier"), phase: Load},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("Watchdog caught collective operation"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("failed to pass monitoredBarrier"), phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("monitoredBarrier", "failed to pass"), phase: Collective},
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for recv operation to complete"), phase: Collective}, // Gloo
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for send operation to complete"), phase: Collective},
+	// Gloo
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for recv operation to complete"),
+		phase: Collective},
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Timed out waiting", "ms for send operation to complete"),
+		phase: Collective},
 	// NCCL binds to ports that the system chooses, not to the port of the rendezvous.
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ", "ddress already in use")},
 	// Ports: TCPStore, Gloo, Python's sockets. TCPStore warns of an address family that fails,
@@ -102,11 +109,15 @@ var networkPatterns = []pattern{
 	{code: NCCLError, words: words("ncclInvalidUsage")},
 	{code: NCCLError, words: words("ncclUnhandledCudaError")},
 	{code: NCCLError, words: words("Duplicate GPU detected")},
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"), phase: Collective}, // printed after either
+	// printed after either
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("Some NCCL operations have failed or timed out"),
+		phase: Collective},
 	// Other vendors' libraries: Huawei's HCCL, AMD's RCCL, Intel's oneCCL and XCCL,
 	// Cambricon's CNCL, Kunlunxin's BKCL, Moore Threads' MCCL.
 	{code: NCCLError, weight: WeightSymptom, words: words("CL watchdog thread terminated with exception")},
-	{code: NCCLTimeout, weight: WeightSymptom, words: words("wait execution of the Notify register times out"), phase: Collective}, // HCCL's EI0002
+	// HCCL's EI0002
+	{code: NCCLTimeout, weight: WeightSymptom, words: words("wait execution of the Notify register times out"),
+		phase: Collective},
 	{code: NCCLTimeout, weight: WeightSymptom, words: words("EI0002", "Notify", "time"), phase: Collective},
 	{code: NCCLError, words: words("HCCL error in:")},
 	{code: NCCLError, words: words("HCCL function error")},
@@ -125,21 +136,25 @@ var networkPatterns = []pattern{
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO group.cc:", " -> "), phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO init.cc:", " -> "), phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL INFO enqueue.cc:", " -> "), phase: Collective},
-	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN [", "Failed to execute operation ", "retcode "), phase: Collective},
+	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN [", "Failed to execute operation ", "retcode "),
+		phase: Collective},
 	{code: NCCLError, weight: WeightSymptom, words: words("NCCL WARN ", "Connect to ", " failed")},
 	{code: NCCLError, weight: WeightWarning, words: words("NCCL WARN ")},
-	{code: NCCLError, weight: WeightSymptom, words: words("Connection closed by remote peer")}, // the last error of an exception
+	// the last error of an exception
+	{code: NCCLError, weight: WeightSymptom, words: words("Connection closed by remote peer")},
 	// Gloo's peers, and NCCL's bootstrap over the store.
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection closed by peer")},
 	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "Connection reset by peer")},
-	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "] connect ["), phase: Load}, // No route to host, for example
+	// No route to host, for example
+	{code: NCCLError, weight: WeightSymptom, words: words("gloo", "] connect ["), phase: Load},
 	{code: NCCLError, weight: WeightSymptom, words: words("Gloo connectFullMesh failed"), phase: Load},
 	{code: NCCLError, weight: WeightSymptom, words: words("is setting up NCCL communicator and retrieving ncclUniqueId")},
 	// Stores and peers that are gone.
 	{code: Unknown, weight: WeightSymptom, words: words("recvValueWithTimeout failed")},
 	{code: Unknown, weight: WeightSymptom, words: words("recvValue failed on SocketImpl")},
 	{code: Unknown, weight: WeightSymptom, words: words("Failed to recv, got 0 bytes")},
-	{code: Unknown, weight: WeightSymptom, words: words("Connection was likely closed. Did the remote server shutdown or crash")},
+	{code: Unknown, weight: WeightSymptom,
+		words: words("Connection was likely closed. Did the remote server shutdown or crash")},
 	{code: Unknown, weight: WeightSymptom, words: words("Connection closed by peer")},
 	// Every client of a network logs these, and most try again.
 	{code: Unknown, weight: WeightWarning, words: words("Connection reset by peer")},

@@ -53,8 +53,11 @@ func (t *phaseTracker) suggestion() Phase {
 func (t *phaseTracker) add(f frame) {
 	t.pins = false
 	t.pinned = t.pinned || strings.Contains(f.file, "pin_memory") || f.function == "pin_memory"
-	t.shared = t.shared || contains(f.file, []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py", "multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"})
-	t.data = t.data || strings.Contains(f.file, "torch/utils/data/") || f.function == "__getitem__" && !strings.Contains(f.file, "/torch/")
+	t.shared = t.shared ||
+		contains(f.file, []string{"multiprocessing/shared_memory.py", "multiprocessing/heap.py",
+			"multiprocessing/synchronize.py", "torch/multiprocessing/reductions.py"})
+	t.data = t.data || strings.Contains(f.file, "torch/utils/data/") || f.function == "__getitem__" &&
+		!strings.Contains(f.file, "/torch/")
 	t.collective = t.collective || stage(f) == Collective
 	if t.firm {
 		return
@@ -80,7 +83,8 @@ func (t *phaseTracker) add(f frame) {
 	}
 	if suggestsEval(f) {
 		t.maybe = Eval
-	} else if t.maybe == "" && (suggestsRollout(f) || t.phase == "" && strings.Contains(f.file, "/transformers/generation/")) {
+	} else if t.maybe == "" && (suggestsRollout(f) || t.phase == "" &&
+		strings.Contains(f.file, "/transformers/generation/")) {
 		t.maybe = Rollout
 	}
 	if p := stage(f); p != "" {
@@ -130,9 +134,11 @@ func purpose(f frame) Phase {
 	file := strings.ReplaceAll(f.file, "\\", "/")
 	base := path.Base(file)
 	switch {
-	case slices.Contains(evalNames, name), slices.Contains([]string{"val.py", "validate.py", "evaluate.py", "evaluator.py", "evaluation.py", "eval.py"}, base):
+	case slices.Contains(evalNames, name),
+		slices.Contains([]string{"val.py", "validate.py", "evaluate.py", "evaluator.py", "evaluation.py", "eval.py"}, base):
 		return Eval
-	case slices.Contains(saveNames, name), strings.HasPrefix(name, "save_") && name != "save_for_backward" && name != "save_on_cpu",
+	case slices.Contains(saveNames, name), strings.HasPrefix(name, "save_") && name != "save_for_backward" &&
+		name != "save_on_cpu",
 		strings.HasPrefix(name, "_save_"), name == "save" && base == "serialization.py",
 		strings.Contains(name, "_save_") && !contains(name, []string{"eval", "should"}), // safe_save_model_for_hf_trainer
 		strings.HasSuffix(file, "distributed/fsdp/_state_dict_utils.py") && !strings.Contains(name, "load"):
@@ -153,21 +159,32 @@ func purpose(f frame) Phase {
 // Names of functions that determine a phase, by library.
 var (
 	evalNames = []string{
-		"evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "eval_step", "eval_epoch", "run_eval", // transformers, accelerate examples
-		"validate", "validation", "validation_step", "validation_loop", "test_step", "_run_validation", "_run_sanity_check", "_run_evaluate", "_evaluation_step", // Lightning
-		"estimate_loss", "estimate_val_loss", "compute_val_loss", "evaluate_model", "validate_model", "evaluate_one_epoch", "validate_one_epoch", // scripts' own
-		"eval_one_epoch", "val_one_epoch", "valid_one_epoch", "test_one_epoch", "valid_epoch", "valid_step", "run_validation", "run_evaluation", "do_validation",
-		"evaluate_and_print_results", "simple_evaluate", "_eval_loop", "eval_loop", "eval_forward", "inference_on_dataset", "val_epoch", "val_step", "validate_epoch", "test_epoch",
+		// transformers, accelerate examples
+		"evaluate", "evaluation_loop", "prediction_loop", "prediction_step", "eval_step", "eval_epoch", "run_eval",
+		// Lightning
+		"validate", "validation", "validation_step", "validation_loop", "test_step", "_run_validation", "_run_sanity_check",
+		"_run_evaluate", "_evaluation_step",
+		// scripts' own
+		"estimate_loss", "estimate_val_loss", "compute_val_loss", "evaluate_model", "validate_model", "evaluate_one_epoch",
+		"validate_one_epoch",
+		"eval_one_epoch", "val_one_epoch", "valid_one_epoch", "test_one_epoch", "valid_epoch", "valid_step",
+		"run_validation", "run_evaluation", "do_validation",
+		"evaluate_and_print_results", "simple_evaluate", "_eval_loop", "eval_loop", "eval_forward", "inference_on_dataset",
+		"val_epoch", "val_step", "validate_epoch", "test_epoch",
 	}
 	saveNames = []string{
 		"save_checkpoint", "save_pretrained", "save_model", "save_state", "_save", "_save_checkpoint", "dump_checkpoint",
 		"save_16bit_model", "consolidate_state_dict", "_zero3_consolidated_16bit_state_dict", "async_save", "full_state_dict",
 	}
 	loadNames = []string{
-		"from_pretrained", "from_config", "init_model", "init_workers", "load", "set_module_tensor_to_device", "dispatch_model",
-		"initialize_optimizer_states", "prepare_model", "_prepare_deepspeed", "_prepare_fsdp", "prepare", "setup_model_and_optimizer", "get_model", "build_model",
-		"_zero_init_param", "init_process_group", "init_distributed", "_sync_module_states", "_sync_params_and_buffers", "__deepcopy__", "reset_parameters",
-		"profile_run", "determine_num_available_blocks", "determine_available_memory", "initialize_cache", "capture_model", "init_device", "warmup_model",
+		"from_pretrained", "from_config", "init_model", "init_workers", "load", "set_module_tensor_to_device",
+		"dispatch_model",
+		"initialize_optimizer_states", "prepare_model", "_prepare_deepspeed", "_prepare_fsdp", "prepare",
+		"setup_model_and_optimizer", "get_model", "build_model",
+		"_zero_init_param", "init_process_group", "init_distributed", "_sync_module_states", "_sync_params_and_buffers",
+		"__deepcopy__", "reset_parameters",
+		"profile_run", "determine_num_available_blocks", "determine_available_memory", "initialize_cache", "capture_model",
+		"init_device", "warmup_model",
 		"broadcast_params", "_broadcast_model",
 	}
 )
@@ -176,12 +193,15 @@ var (
 // verl, OpenRLHF, TRL, vLLM and SGLang. Those of engines count in the engines' files only.
 var (
 	rolloutNames = []string{
-		"generate_sequences", "actor_rollout_generate_sequences", "_generate_minibatch", "generate_rollouts", "generate_rollout", "do_rollout",
-		"rollout", "_rollout", "make_experience", "make_experience_list", "make_experience_batch", "generate_samples", "_generate_vllm",
+		"generate_sequences", "actor_rollout_generate_sequences", "_generate_minibatch", "generate_rollouts",
+		"generate_rollout", "do_rollout",
+		"rollout", "_rollout", "make_experience", "make_experience_list", "make_experience_batch", "generate_samples",
+		"_generate_vllm",
 		"wake_up", "resume_memory_occupation",
 	}
 	engineNames = []string{
-		"generate", "_generate", "_run_engine", "step", "step_with_batch_queue", "_process_engine_step", "run_busy_loop", "execute_model", "sample_tokens",
+		"generate", "_generate", "_run_engine", "step", "step_with_batch_queue", "_process_engine_step", "run_busy_loop",
+		"execute_model", "sample_tokens",
 		"event_loop_normal", "event_loop_overlap", "run_batch", "forward_batch_generation", "async_generate",
 	}
 	engineFiles = []string{"/vllm/", "/sglang/", "/lmdeploy/"}
@@ -206,18 +226,21 @@ func suggestsEval(f frame) bool {
 	}
 	return strings.HasPrefix(name, "evaluate") || strings.HasPrefix(name, "eval_") || strings.HasPrefix(name, "validat") ||
 		strings.Contains(name, "_validation") || strings.HasPrefix(name, "do_eval") ||
-		slices.Contains([]string{"eval", "predict", "test", "val", "valid", "infer", "inference", "test_loop", "val_loop", "valid_loop", "test_model"}, name)
+		slices.Contains([]string{"eval", "predict", "test", "val", "valid", "infer", "inference", "test_loop", "val_loop",
+			"valid_loop", "test_model"}, name)
 }
 
 // measures reports whether a function under torch.no_grad or torch.inference_mode evaluates a
 // model, by its name. Optimizers, averages and generation in training have such wrappers, too.
 func measures(name string) bool {
-	return contains(name, []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric", "perplexity", "score"}) &&
+	return contains(name, []string{"eval", "val", "test", "infer", "predict", "estimate", "accuracy", "metric",
+		"perplexity", "score"}) &&
 		!contains(name, []string{"update", "value", "interval"})
 }
 
 func trains(name string) bool {
-	return name == "fit" || name == "train" || strings.HasPrefix(name, "train_") || strings.HasSuffix(name, "_train") || name == "training_step"
+	return name == "fit" || name == "train" || strings.HasPrefix(name, "train_") || strings.HasSuffix(name, "_train") ||
+		name == "training_step"
 }
 
 // stage is the phase of a frame by itself.
@@ -225,19 +248,22 @@ func stage(f frame) Phase {
 	name := f.function
 	file := strings.ReplaceAll(f.file, "\\", "/")
 	switch {
-	case name == "backward", name == "_engine_run_backward", name == "run_backward", strings.HasSuffix(file, "torch/autograd/__init__.py") && name == "grad":
+	case name == "backward", name == "_engine_run_backward", name == "run_backward",
+		strings.HasSuffix(file, "torch/autograd/__init__.py") && name == "grad":
 		return Backward
 	case name == "training_step", name == "compute_loss", name == "closure",
 		(name == "loss" || strings.HasPrefix(name, "loss_")) && strings.Contains(file, "/mmdet/"):
 		return Forward
 	case isOptimizer(file, name):
 		return Optimizer
-	case strings.Contains(file, "torch/nn/modules/module.py") && slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
+	case strings.Contains(file, "torch/nn/modules/module.py") &&
+		slices.Contains([]string{"to", "cuda", "_apply", "convert", "half", "float", "bfloat16", "type", "<lambda>"}, name):
 		return Load
 	case name == "__init__" && buildsModel(file), name == "measure" && strings.Contains(file, "vllm/"):
 		return Load
 	case strings.Contains(name, "forward"), name == "_call_impl", name == "_wrapped_call_impl", name == "cross_entropy",
-		strings.HasSuffix(file, "torch/nn/functional.py"), strings.Contains(file, "/attention/"), strings.Contains(file, "/loss/"):
+		strings.HasSuffix(file, "torch/nn/functional.py"), strings.Contains(file, "/attention/"), strings.Contains(file,
+			"/loss/"):
 		return Forward
 	case strings.HasSuffix(file, "torch/distributed/distributed_c10d.py"):
 		return Collective
@@ -252,14 +278,16 @@ func buildsModel(file string) bool {
 	if !library {
 		return !strings.Contains(file, "/lib/python") // the standard library
 	}
-	return !hasPrefix(inside, []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/", "tqdm/", "pandas/", "PIL/",
+	return !hasPrefix(inside, []string{"torch/distributions/", "torch/utils/", "numpy/", "numba", "cupy/", "jax/",
+		"tqdm/", "pandas/", "PIL/",
 		"wandb/", "ray/", "datasets/", "tensorboard", "scipy/", "sklearn/"})
 }
 
 // isOptimizer recognises the steps of the optimizers of PyTorch, DeepSpeed, apex, bitsandbytes,
 // FairScale and Megatron, on the GPU or offloaded.
 func isOptimizer(file, name string) bool {
-	if slices.Contains([]string{"optimizer_step", "_optimizer_step", "_take_model_step", "_unscale_grads_", "clip_grad_norm_", "step_with_ready_grads"}, name) {
+	if slices.Contains([]string{"optimizer_step", "_optimizer_step", "_take_model_step", "_unscale_grads_",
+		"clip_grad_norm_", "step_with_ready_grads"}, name) {
 		return true
 	}
 	if strings.Contains(file, "torch/optim/lr_scheduler.py") && name != "wrapper" {

@@ -153,7 +153,8 @@ func (f *prefilter) each(p []byte, found func(word string)) {
 			if t.window != there {
 				continue
 			}
-			if start := at - t.offset; start >= 0 && len(p)-start >= len(t.word) && string(p[start:start+len(t.word)]) == t.word {
+			if start := at - t.offset; start >= 0 && len(p)-start >= len(t.word) &&
+				string(p[start:start+len(t.word)]) == t.word {
 				found(t.word)
 			}
 		}

@@ -64,7 +64,8 @@ func moves(text string) move {
 }
 
 // placeWords precede the number of a place, rather than a counter.
-var placeWords = []string{"rank", "gpu", "cuda", "device", "node", "worker", "process", "pid", "line", "port", "version", "layer", "top"}
+var placeWords = []string{"rank", "gpu", "cuda", "device", "node", "worker", "process", "pid", "line", "port",
+	"version", "layer", "top"}
 
 // leads reads the counter at the beginning of a line, after a word of any kind and before a
 // separator: "it 0018 | nll 1.36", "Round 5: acc 0.81".
@@ -159,10 +160,12 @@ const trainedIn, trainedAfter = "gpurun: trained in ", "gpurun: summary: trained
 
 // endings are the messages by which training scripts and frameworks report their end.
 var endings = []string{
-	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training", "raining done",
+	"raining complete", "raining is complete", "raining finished", "raining has finished", "inished training",
+	"raining done",
 	"ompleted training", "one training", "raining ended", "'train_runtime'", "\"train_runtime\"", "train_runtime  ",
 	"`Trainer.fit` stopped: `max_", "ended successfully", "finished successfully", "completed successfully",
-	trainedIn, trainedAfter, "uccessfully completed", "uccessfully finished", "exited with code 0", "finished with exit code 0", "epochs completed in ",
+	trainedIn, trainedAfter, "uccessfully completed", "uccessfully finished", "exited with code 0",
+	"finished with exit code 0", "epochs completed in ",
 }
 
 // durations are the messages about the training's time, which also appear after a failure: hooks
@@ -198,14 +201,16 @@ func progresses(text string) bool {
 
 // fails reports whether a line mentions a failure.
 func fails(text string) bool {
-	return contains(text, []string{"rror", "ailed", "ailure", "xception", "bort", "illed", "out of memory", "OOM", "srun:", "slurmstepd"})
+	return contains(text, []string{"rror", "ailed", "ailure", "xception", "bort", "illed", "out of memory", "OOM",
+		"srun:", "slurmstepd"})
 }
 
 // complaints are words of programs that stop with an error. They count only in the last line of
 // the output of a process that ended with 1.
 var complaints = []string{
 	"error", "not found", "no such", "missing", "invalid", "fail", "cannot", "can't", "could not", "unable to", "must ",
-	"does not", "doesn't", "is required", "are required", "unknown ", "unsupported", "not supported", "expected", "abort", "exiting",
+	"does not", "doesn't", "is required", "are required", "unknown ", "unsupported", "not supported", "expected", "abort",
+	"exiting",
 	"refus", "mismatch", "denied", "not allowed", "not a ", "not an ",
 }
 
@@ -232,6 +237,7 @@ func (s *Scanner) complain(seg segment, line int) {
 	s.seq++
 	s.give(Finding{
 		Code: UserError, Weight: WeightWarning, Remarks: []Remark{SaysComplaint}, Phase: NoPhase, Rank: seg.rank,
-		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: max(1, line), Text: clip(strings.TrimSpace(seg.text), textLimit),
+		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: max(1, line),
+		Text: clip(strings.TrimSpace(seg.text), textLimit),
 	})
 }

@@ -10,19 +10,24 @@ import (
 var programErrors = []string{
 	"KeyError", "IndexError", "LookupError", "ValueError", "TypeError", "AttributeError", "NameError", "UnboundLocalError",
 	"AssertionError", "ImportError", "ModuleNotFoundError", "NotImplementedError", "ZeroDivisionError", "ArithmeticError",
-	"OverflowError", "FloatingPointError", "StopIteration", "StopAsyncIteration", "SyntaxError", "IndentationError", "TabError",
+	"OverflowError", "FloatingPointError", "StopIteration", "StopAsyncIteration", "SyntaxError", "IndentationError",
+	"TabError",
 	"UnicodeError", "UnicodeDecodeError", "UnicodeEncodeError", "JSONDecodeError", "FileNotFoundError", "FileExistsError",
-	"IsADirectoryError", "NotADirectoryError", "PermissionError", "RecursionError", "EOFError", "TimeoutError", "UnpicklingError",
+	"IsADirectoryError", "NotADirectoryError", "PermissionError", "RecursionError", "EOFError", "TimeoutError",
+	"UnpicklingError",
 }
 
 // memoryErrors are classes whose name shows that memory ran out.
-var memoryErrors = []string{"OutOfMemoryError", "MemoryError", "_ArrayMemoryError", "ResourceExhaustedError", "ArrowMemoryError"}
+var memoryErrors = []string{"OutOfMemoryError", "MemoryError", "_ArrayMemoryError", "ResourceExhaustedError",
+	"ArrowMemoryError"}
 
 // heads may precede the memory error in an exception's message, as may class names and brackets;
 // after anything else the memory error is a quotation.
 var heads = []string{
-	"CUDA error:", "CUDA error", "CUDA driver error:", "HIP error:", "cuDNN error:", "cuBLAS error:", "cuda runtime error", "XPU error:", "NPU error:",
-	"err == 0.", ".", ",", "-", "NCCL error in:", "NCCL Error 1:", "NCCL Error 2:", "parallel_for failed:", "CUDA Error:", "Error:", "ERROR", "FATAL",
+	"CUDA error:", "CUDA error", "CUDA driver error:", "HIP error:", "cuDNN error:", "cuBLAS error:",
+	"cuda runtime error", "XPU error:", "NPU error:",
+	"err == 0.", ".", ",", "-", "NCCL error in:", "NCCL Error 1:", "NCCL Error 2:", "parallel_for failed:", "CUDA Error:",
+	"Error:", "ERROR", "FATAL",
 	"INTERNAL:", "UNKNOWN:", "Internal:", "Unknown:", "Exception:", "Expected", "Graph execution error:", "Caught",
 }
 
@@ -76,7 +81,8 @@ func isHead(text string) bool {
 		}
 		word, rest, _ := strings.Cut(text, " ")
 		name, named := strings.CutSuffix(word, ":")
-		if !named && !strings.Contains(word, "/") || named && !exceptionName(name) && !strings.Contains(word, "/") && !upper(name) {
+		if !named && !strings.Contains(word, "/") || named && !exceptionName(name) && !strings.Contains(word, "/") &&
+			!upper(name) {
 			return false
 		}
 		text = rest

@@ -80,7 +80,8 @@ var remarks = []remarkPattern{
 	{remark: SaysHook, code: Unknown, words: []string{hookPackage}},
 	// Shells, srun, IDEs, docker compose.
 	{remark: SaysEnded, code: Unknown, not: " code 137", words: []string{
-		"Aborted (core dumped)", ": Aborted", "zsh: abort", "terminate called after throwing an instance of", "Exited with exit code",
+		"Aborted (core dumped)", ": Aborted", "zsh: abort", "terminate called after throwing an instance of",
+		"Exited with exit code",
 		"Exited with signal termination",
 		"exited on signal 6 (Aborted)", "detected that one or more processes exited with non-zero status",
 		"BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "make: *** [", "finished with exit code 1",
@@ -89,24 +90,31 @@ var remarks = []remarkPattern{
 	// Parents that pass on how a child ended, and NCCL, which reports a failure in CUDA on
 	// separate lines.
 	{remark: SaysElsewhere, words: []string{
-		"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out", "CalledProcessError: Command",
+		"multiprocessing.errors.ChildFailedError", "Some NCCL operations have failed or timed out",
+		"CalledProcessError: Command",
 		"ProcessExitedException", "ProcessRaisedException", "process pool was terminated abruptly",
 		"subprocesses has abruptly died", "TerminatedWorkerError", "RayTaskError", "ray.exceptions.", "See root cause above",
-		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError", "unhandled cuda error", "Error in sys.excepthook:",
+		"See stack trace", "terminated with the following error", "It usually means the child failed", "EngineDeadError",
+		"unhandled cuda error", "Error in sys.excepthook:",
 	}},
 	{remark: SaysWorker, words: []string{"DataLoader worker", "encountered in worker"}},
-	{remark: SaysKilled, not: "SIGKILL by OOM killer", words: []string{"SIGKILL", "exitcode: -9", "Killed"}}, // not Ray's guess
+	// not Ray's guess
+	{remark: SaysKilled, not: "SIGKILL by OOM killer", words: []string{"SIGKILL", "exitcode: -9", "Killed"}},
 	// Slurm, PBS, LSF.
-	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "job killed: cput", "TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"}},
+	{remark: SaysTimeLimit, code: Preempted, words: []string{"DUE TO TIME LIMIT", "walltime", "job killed: cput",
+		"TERM_RUNLIMIT", "TERM_CPULIMIT", "TERM_DEADLINE"}},
 	// The kernel, as dmesg shows it; slurmstepd, srun, sacct; Kubernetes; LSF and PBS.
 	{remark: SaysOOMKill, code: HostOOM, words: []string{
 		"oom-kill", "oom_kill", "ut of memory: Kill", "OOM Killed", "OOMKilled", "srun: error:", "xceeded step memory limit",
-		"xceeded job memory limit", "being killed", "OUT_OF_MEMORY", "low on resource: memory", "TERM_MEMLIMIT", "TERM_SWAP", "job killed: mem", "job killed: pmem", "job killed: vmem", "job killed: pvmem",
+		"xceeded job memory limit", "being killed", "OUT_OF_MEMORY", "low on resource: memory", "TERM_MEMLIMIT", "TERM_SWAP",
+		"job killed: mem", "job killed: pmem", "job killed: vmem", "job killed: pvmem",
 		" killed due to ",
 	}},
 	{remark: SaysNotRun, code: UserError, words: []string{
-		": error: ", "can't open file", ": No module named ", "Error while finding module specification for", ": command not found",
-		": not found", ": Permission denied", ": No such file or directory", ": syntax error", ": Syntax error: ", "SyntaxError: ", "IndentationError: ", "TabError: ",
+		": error: ", "can't open file", ": No module named ", "Error while finding module specification for",
+		": command not found",
+		": not found", ": Permission denied", ": No such file or directory", ": syntax error", ": Syntax error: ",
+		"SyntaxError: ", "IndentationError: ", "TabError: ",
 	}},
 	{remark: SaysNotRun, code: Unknown, words: []string{" Killed ", "Aborted"}},
 	{remark: SaysNotRun, code: Segfault, words: []string{"egmentation fault", "Bus error"}},
@@ -126,11 +134,13 @@ var remarks = []remarkPattern{
 	{remark: SaysDevice, words: []string{"CUDA error", "CUDNN_STATUS", "CUBLAS_STATUS", "HIP error"}},
 	{remark: SaysCancelled, code: Preempted, words: []string{"CANCELLED AT"}},
 	{remark: SaysConsequence, code: Preempted, words: []string{"*** STEP", "Main process received SIG"}},
-	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized", "rocess group is not initialized"}},
+	{remark: SaysNoGroup, code: UserError, words: []string{"rocess group has not been initialized",
+		"rocess group is not initialized"}},
 	{remark: SaysNotCopied, code: CUDAOOM, words: []string{"Failed to clone() tensor with name"}},
 	{remark: SaysNode, code: GPUHardware, words: []string{"DUE TO NODE FAIL", "Node failure on"}},
 	{remark: SaysResult, code: NCCLError, words: []string{"NCCL INFO "}},
-	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor", "Some NCCL operations have failed or timed out"}},
+	{remark: SaysWatchdog, words: []string{"atchdog", "eartbeat monitor",
+		"Some NCCL operations have failed or timed out"}},
 }
 
 // remarkWords finds the words of all patterns at once, and remarksOf lists the patterns of each

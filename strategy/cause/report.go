@@ -25,7 +25,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 		weight = p.raised()
 	}
 	at := Finding{
-		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread && leavesProgram(t.first, t.second),
+		Code: p.code, Weight: weight, Raised: raised && !t.ignored, Top: raised && t.top && !t.ignored && !t.thread &&
+			leavesProgram(t.first, t.second),
 		Quoted: t.quoted, After: t.after, From: t.from, Phase: p.phase, Rank: seg.rank, Device: p.device,
 		Stream: s.stream, Line: s.line + 1, Text: clip(strings.TrimSpace(seg.text), textLimit),
 	}
@@ -38,7 +39,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 	if !s.wanted(&at) {
 		return 0
 	}
-	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") && strings.Contains(t.last.file, "/ray/") {
+	if raised && at.Code == UserError && strings.HasPrefix(at.Text, "AssertionError") &&
+		strings.Contains(t.last.file, "/ray/") {
 		at.Remarks = []Remark{SaysOrchestrator}
 	}
 	if raised && t.printed() {
@@ -59,7 +61,8 @@ func (s *Scanner) see(w *writer, seg segment, p *pattern, raised bool) int {
 	}
 	at.Start, at.Seq = s.start.number, s.number(&at)
 	s.give(at)
-	remembered := at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised && at.Weight != WeightSymptom
+	remembered := at.Code.OutOfMemory() || at.Code == PortInUse || at.Weight == WeightCause || at.Raised &&
+		at.Weight != WeightSymptom
 	if (remembered || slices.Contains(Remarks(at.Code, at.Text), SaysNotRun)) && !s.lsf.inside {
 		s.remind(w, at, raised && t.top)
 	}
@@ -118,7 +121,8 @@ func (s *Scanner) wanted(at *Finding) bool {
 func (s *Scanner) refine(at *Finding, t *traceback, raised bool) {
 	switch at.Code {
 	case CUDAOOM, HostOOM:
-		if at.Code == CUDAOOM && (t.tracker.pinned || t.tracker.pins) && strings.Contains(at.Text, "CUDA error: out of memory") {
+		if at.Code == CUDAOOM && (t.tracker.pinned || t.tracker.pins) &&
+			strings.Contains(at.Text, "CUDA error: out of memory") {
 			at.Code, at.Device = HostOOM, "" // cudaHostAlloc reports the device's words
 		}
 		if at.Code == CUDAOOM {
@@ -188,7 +192,8 @@ func (s *Scanner) weigh(at *Finding, t *traceback, logged bool) {
 	if logged && strings.Contains(at.Text, "DataLoader worker (") && strings.Contains(at.Text, "signal: Killed") {
 		at.Weight = at.Weight.Warned()
 	}
-	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM && (hearsay(at.Text) || strings.Contains(at.Text, "WARNING"))) {
+	if logged && (strings.Contains(at.Text, "Warning: ") || at.Code == CUDAOOM &&
+		(hearsay(at.Text) || strings.Contains(at.Text, "WARNING"))) {
 		at.Weight = at.Weight.Warned() // a line about the end of the job is not a warning
 	}
 	if logged && at.Code == CUDAOOM && s.recovering > 0 && s.line+1-s.recovering <= wordsReach {
@@ -205,14 +210,17 @@ func hearsay(text string) bool {
 		return false
 	}
 	head := text[:i]
-	if contains(head, []string{"f you ", "void ", "revent", "n case of", " may ", " might ", " could ", "such as", "e.g."}) {
+	if contains(head, []string{"f you ", "void ", "revent", "n case of", " may ", " might ", " could ", "such as",
+		"e.g."}) {
 		return true
 	}
 	for _, device := range []string{"CUDA ", "HIP ", "XPU ", "NPU "} {
 		if before, ok := strings.CutSuffix(head, device); ok {
 			before = strings.TrimRight(before, " ")
-			return before != "" && !slices.ContainsFunc([]string{":", "|", "]", ">", ")", "-", "=", "Error('", "Error(\"", "ERROR", "CRITICAL", "FATAL"},
-				func(end string) bool { return strings.HasSuffix(before, end) })
+			return before != "" &&
+				!slices.ContainsFunc([]string{":", "|", "]", ">", ")", "-", "=", "Error('", "Error(\"", "ERROR", "CRITICAL",
+					"FATAL"},
+					func(end string) bool { return strings.HasSuffix(before, end) })
 		}
 	}
 	return false

@@ -116,7 +116,8 @@ type pending struct {
 // NewScanner returns a scanner for the stream of that name ("stdout", a file's path): the name
 // goes into Finding.Stream.
 func NewScanner(stream string) *Scanner {
-	return &Scanner{stream: stream, watch: headLines, weak: map[Code]int{}, logged: map[Code]int{}, writers: map[string]*writer{}}
+	return &Scanner{stream: stream, watch: headLines, weak: map[Code]int{}, logged: map[Code]int{},
+		writers: map[string]*writer{}}
 }
 
 // Scan returns the findings in a whole text, each in its last form.
@@ -192,8 +193,10 @@ func (s *Scanner) cutOff(w *writer) {
 	}
 	s.seq++
 	s.give(Finding{
-		Code: Unknown, Weight: WeightSymptom, Raised: true, Top: true, Remarks: []Remark{SaysCut}, Phase: t.tracker.result(), Rank: keyRank(w.key),
-		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: s.line, Text: strings.TrimSpace(t.lines[len(t.lines)-1]), Traceback: t.kept(),
+		Code: Unknown, Weight: WeightSymptom, Raised: true, Top: true, Remarks: []Remark{SaysCut}, Phase: t.tracker.result(),
+		Rank:  keyRank(w.key),
+		Start: s.start.number, Stream: s.stream, Seq: s.seq, Line: s.line, Text: strings.TrimSpace(t.lines[len(t.lines)-1]),
+		Traceback: t.kept(),
 	})
 }
 
@@ -435,7 +438,8 @@ func (s *Scanner) mend(w *writer, seg *segment) *writer {
 		seg.text = text + seg.text
 		return torn
 	}
-	if _, rest, ok := strings.Cut(seg.text, `File "`); ok && !strings.Contains(rest, `", line `) && len(rest) <= 2*tracebackWidth {
+	if _, rest, ok := strings.Cut(seg.text, `File "`); ok && !strings.Contains(rest, `", line `) &&
+		len(rest) <= 2*tracebackWidth {
 		s.torn, s.tornText = w, seg.text
 		s.watch = max(s.watch, 2)
 	}

@@ -41,9 +41,12 @@ func number2(text string) int {
 
 // runs are the words with which a command line begins a job.
 var runs = []string{
-	"python", "torchrun", "accelerate ", "deepspeed ", "srun ", "sbatch ", "bash ", "sh ", "./", "mpirun ", "mpiexec ", "nohup ", "uv run ",
-	"poetry run ", "conda run ", "make ", "docker ", "singularity ", "apptainer ", "CUDA_VISIBLE_DEVICES=", "colossalai ", "horovodrun ",
-	"lightning ", "fairseq-train", "yolo ", "llamafactory-cli ", "axolotl ", "tune run ", "composer ", "jupyter ", "gpurun ", "time ", "env ", "sudo ", "exec ",
+	"python", "torchrun", "accelerate ", "deepspeed ", "srun ", "sbatch ", "bash ", "sh ", "./", "mpirun ", "mpiexec ",
+	"nohup ", "uv run ",
+	"poetry run ", "conda run ", "make ", "docker ", "singularity ", "apptainer ", "CUDA_VISIBLE_DEVICES=", "colossalai ",
+	"horovodrun ",
+	"lightning ", "fairseq-train", "yolo ", "llamafactory-cli ", "axolotl ", "tune run ", "composer ", "jupyter ",
+	"gpurun ", "time ", "env ", "sudo ", "exec ",
 }
 
 // commands reports whether a line is a shell's prompt, or its trace (set -x), with a command that
@@ -55,7 +58,8 @@ func commands(text string) bool {
 			continue
 		}
 		prompt := text[:i]
-		if prompt == "" || strings.ContainsAny(prompt, "@~") || strings.HasSuffix(prompt, "PS") || strings.Contains(prompt, `:\`) {
+		if prompt == "" || strings.ContainsAny(prompt, "@~") || strings.HasSuffix(prompt, "PS") ||
+			strings.Contains(prompt, `:\`) {
 			rest, ok = text[i+2:], text[i] != '#' || prompt != ""
 		}
 		break

@@ -99,7 +99,8 @@ var launcherLines = []string{
 	// accelerate, DeepSpeed.
 	"values were not passed to `accelerate launch`", "main] cmd = ", "WORLD INFO DICT",
 	// Slurm: srun, salloc, sbatch, and scripts that print its variables.
-	"Starting with JobEnvironment(", " queued and waiting for resources", " has been allocated resources", "Granted job allocation", "Submitted batch job",
+	"Starting with JobEnvironment(", " queued and waiting for resources", " has been allocated resources",
+	"Granted job allocation", "Submitted batch job",
 	"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "Slurm Prolog", "slurm prolog", "Slurm prolog",
 	// Containers of NVIDIA, nvidia-smi at the beginning of scripts.
 	"NVIDIA Release ", "Container image Copyright", "| NVIDIA-SMI ",
@@ -111,7 +112,8 @@ var bannerLines = []string{
 	"GPU available: ", "nitializing distributed: GLOBAL_RANK", "lobal seed set to ", "Seed set to ", // Lightning
 	"***** Running ", "Loading checkpoint shards:   0%", // transformers
 	"cpu_feature_guard", "oneDNN custom operations are on", // TensorFlow
-	"Setting ds_accelerator to", "Tracking run with wandb", "Load pretrained SentenceTransformer", "wandb: Currently logged in", "wandb: Syncing run",
+	"Setting ds_accelerator to", "Tracking run with wandb", "Load pretrained SentenceTransformer",
+	"wandb: Currently logged in", "wandb: Syncing run",
 	"Ultralytics ", "YOLOv5 ", "fairseq_cli.train", "Environment info:", "System environment:", // detectron2, mmengine
 	"vLLM API server version", "nitializing a V1 LLM engine", "nitializing an LLM engine", "Started a local Ray instance",
 	"using world size: ", "> initializing torch distributed", "distributed init (rank ", // these flush
@@ -120,10 +122,14 @@ var bannerLines = []string{
 // printedLines are in the first lines of scripts. A process that fails early may write them after
 // its traceback, from its buffer.
 var printedLines = []string{
-	"Namespace(", "Using device", "using device", "device: cuda", "Device: cuda", "oading data", "oading model", "oading the ",
-	"esuming from", "esume from", "oading checkpoint", "oaded checkpoint", "raining started", "tart training", "tarting training",
-	"egin training", "umber of parameters", "rainable params", "rainable parameters", "Total params", "ommand line arg", "Command Line Args",
-	"rguments:", "onfig: {", "onfiguration:", "tarting job", "ob started", "tart time", "starts on ", "unning on ", "tarted at",
+	"Namespace(", "Using device", "using device", "device: cuda", "Device: cuda", "oading data", "oading model",
+	"oading the ",
+	"esuming from", "esume from", "oading checkpoint", "oaded checkpoint", "raining started", "tart training",
+	"tarting training",
+	"egin training", "umber of parameters", "rainable params", "rainable parameters", "Total params", "ommand line arg",
+	"Command Line Args",
+	"rguments:", "onfig: {", "onfiguration:", "tarting job", "ob started", "tart time", "starts on ", "unning on ",
+	"tarted at",
 }
 
 var headings = sync.OnceValue(func() *prefilter {
@@ -282,7 +288,8 @@ func (r *start) timeJumps(text string) bool {
 		r.jump, r.alive = true, 0
 	}
 	r.time = at
-	if r.jump && !fails(text) && !contains(text, []string{"illing", "erminat", "xit", "signal", "ubprocess", "return code"}) {
+	if r.jump && !fails(text) &&
+		!contains(text, []string{"illing", "erminat", "xit", "signal", "ubprocess", "return code"}) {
 		r.alive++
 	}
 	return r.alive >= aliveLines
@@ -344,7 +351,8 @@ func (s *Scanner) supersede() {
 	last := s.seq - 1
 	s.seq = s.lastStart
 	for seq := s.seq; seq <= last; seq++ {
-		s.give(Finding{Code: None, Weight: WeightHarmless, Phase: NoPhase, Rank: -1, Start: startsLimit, Stream: s.stream, Seq: seq})
+		s.give(Finding{Code: None, Weight: WeightHarmless, Phase: NoPhase, Rank: -1, Start: startsLimit, Stream: s.stream,
+			Seq: seq})
 	}
 }
 
@@ -397,7 +405,8 @@ func (s *Scanner) another(w *writer, at *Finding, t *traceback) bool {
 		return false
 	case w.link != noLink:
 		return false // raised from the error before it, or while that was handled
-	case !at.Raised && (at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || w.continuesBare()) || at.Code == UserError && contains(t.second.file, atExitWriters):
+	case !at.Raised && (at.Code.OutOfMemory() && s.below(w) && w.since <= messageReach || w.continuesBare()) ||
+		at.Code == UserError && contains(t.second.file, atExitWriters):
 		return false // in the message of the error before it, or raised as its process ended
 	case slices.ContainsFunc(r.codes, Code.LeavesNoGroup) && slices.Contains(Remarks(at.Code, at.Text), SaysNoGroup):
 		return false // the job went on without the process group that it failed to make
@@ -445,7 +454,8 @@ func related(a, b Code) bool {
 		entry, _ := Lookup(a)
 		return slices.Contains(entry.Explains, b)
 	}
-	return a == b || explains(a, b) || explains(b, a) || a == DeviceAssert && b == UserError || a == UserError && b == DeviceAssert
+	return a == b || explains(a, b) || explains(b, a) || a == DeviceAssert && b == UserError || a == UserError &&
+		b == DeviceAssert
 }
 
 // blames reports whether an error only reports the failure of another process.

@@ -99,7 +99,8 @@ func (t *traceback) rejoin(text string) (string, bool) {
 	half := t.half
 	t.half = ""
 	switch {
-	case half == "File" && strings.HasPrefix(trimmed, `"`), half != "" && half != "File" && !strings.HasPrefix(half, `File "`):
+	case half == "File" && strings.HasPrefix(trimmed, `"`), half != "" && half != "File" &&
+		!strings.HasPrefix(half, `File "`):
 		text = half + " " + trimmed
 	case strings.HasPrefix(half, `File "`):
 		text = half + trimmed // within the file's name
@@ -186,7 +187,8 @@ func (t *traceback) importing() bool { return t.top && t.modules > 1 }
 // program, and may never have been printed by it.
 func (t *traceback) isSource(text string) bool {
 	text = t.bare(text)
-	return t.open && t.header && t.frames > 0 && t.quiet == 1 && len(text)-len(strings.TrimLeft(text, " ")) >= t.indent+len("    ")
+	return t.open && t.header && t.frames > 0 && t.quiet == 1 &&
+		len(text)-len(strings.TrimLeft(text, " ")) >= t.indent+len("    ")
 }
 
 // context reads a line between frames: source code, markers, blank lines.
@@ -202,7 +204,8 @@ func (t *traceback) context(text string) {
 	}
 	// IPython shows lines around the current one, which has an arrow; of the others only
 	// generated code is useful.
-	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") || strings.HasPrefix(text, ">") || strings.HasPrefix(text, "❱")
+	current := t.quiet == 1 && strings.HasPrefix(text, " ") || strings.Contains(text, "-> ") ||
+		strings.HasPrefix(text, ">") || strings.HasPrefix(text, "❱")
 	if current {
 		t.tracker.source(code)
 	} else if strings.Contains(code, "primals_") || strings.Contains(code, "tangents_") {
@@ -307,7 +310,8 @@ func exceptionName(s string) bool {
 	if last[0] < 'A' || last[0] > 'Z' {
 		return false
 	}
-	for _, end := range []string{"Error", "Exception", "Interrupt", "Exit", "Warning", "Iteration", "Failure", "Failed", "Timeout", "Abort", "Cancelled", "NotOk", "OutOfResources"} {
+	for _, end := range []string{"Error", "Exception", "Interrupt", "Exit", "Warning", "Iteration", "Failure", "Failed",
+		"Timeout", "Abort", "Cancelled", "NotOk", "OutOfResources"} {
 		if strings.HasSuffix(last, end) {
 			return true
 		}
@@ -319,14 +323,17 @@ func exceptionName(s string) bool {
 // summaries, bars that close, engines that are torn down. Their output after an error, even a
 // traceback, does not show that the process continued.
 var atExitWriters = []string{
-	"/wandb/", "/tqdm/", "/deepspeed/", "/comet_ml/", "/mlflow/", "/clearml/", "/neptune/", "/tensorboard", "/multiprocessing/resource_tracker.py",
+	"/wandb/", "/tqdm/", "/deepspeed/", "/comet_ml/", "/mlflow/", "/clearml/", "/neptune/", "/tensorboard",
+	"/multiprocessing/resource_tracker.py",
 }
 
 // launcherFiles are parts of the paths of files in which launchers wait for the processes that they
 // started.
 var launcherFiles = []string{
-	"torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/", "torch/distributed/elastic/agent/",
-	"/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "/bin/horovodrun", "accelerate/commands/", "deepspeed/launcher/", "torch/multiprocessing/spawn.py", "horovod/runner/", "colossalai/cli/launcher/",
+	"torch/distributed/run.py", "torch/distributed/launch.py", "torch/distributed/launcher/",
+	"torch/distributed/elastic/agent/",
+	"/bin/torchrun", "/bin/accelerate", "/bin/deepspeed", "/bin/horovodrun", "accelerate/commands/",
+	"deepspeed/launcher/", "torch/multiprocessing/spawn.py", "horovod/runner/", "colossalai/cli/launcher/",
 }
 
 // startedByProgram is the outermost frame of a process that the program started: Python's
@@ -334,11 +341,13 @@ var launcherFiles = []string{
 const startedByProgram = "<string>"
 
 // processFiles are parts of the paths of files in which a process, or a thread, that the program started begins.
-var processFiles = []string{"/multiprocessing/", "/threading.py", "/concurrent/futures/", "/ray/", "/joblib/", "/runpy.py"}
+var processFiles = []string{"/multiprocessing/", "/threading.py", "/concurrent/futures/", "/ray/", "/joblib/",
+	"/runpy.py"}
 
 // printed reports whether the traceback, which is whole, begins within the program: the program caught the exception.
 func (t *traceback) printed() bool {
-	return t.header && !t.top && t.frames > 0 && !t.tracker.torn && t.first.file != startedByProgram && !contains(t.first.file, processFiles)
+	return t.header && !t.top && t.frames > 0 && !t.tracker.torn && t.first.file != startedByProgram &&
+		!contains(t.first.file, processFiles)
 }
 
 // leavesProgram reports whether a traceback with these outermost frames leaves the program

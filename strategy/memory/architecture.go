@@ -161,7 +161,8 @@ func OfConfig(text []byte) (Architecture, error) {
 			function = word
 		}
 	}
-	a := Architecture{Gated: function == "silu" || function == "swish" || strings.HasSuffix(function, "glu") || slices.Contains(gated, kind), Composed: function == "gelu_new", Like: kind}
+	a := Architecture{Gated: function == "silu" || function == "swish" || strings.HasSuffix(function, "glu") ||
+		slices.Contains(gated, kind), Composed: function == "gelu_new", Like: kind}
 	for name, into := range map[string]*int64{
 		"layers": &a.Layers, "hidden": &a.Hidden, "heads": &a.Heads, "kv heads": &a.KVHeads, "head width": &a.HeadWidth,
 		"intermediate": &a.Intermediate, "vocabulary": &a.Vocabulary, "types": &a.Types,
@@ -171,7 +172,8 @@ func OfConfig(text []byte) (Architecture, error) {
 	if slices.Contains(learned, kind) {
 		a.Positions, _ = number(config, "positions")
 	}
-	for name, n := range map[string]int64{"number of layers": a.Layers, "hidden size": a.Hidden, "vocabulary": a.Vocabulary} {
+	for name, n := range map[string]int64{"number of layers": a.Layers, "hidden size": a.Hidden,
+		"vocabulary": a.Vocabulary} {
 		if n <= 0 {
 			return Architecture{}, fmt.Errorf("it has no %s of the model", name)
 		}
@@ -202,7 +204,8 @@ func OfModel(m TrainedModel) (Architecture, bool) {
 	}
 	list := slices.MaxFunc(m.Blocks, func(a, b BlockList) int { return int(a.Parameters - b.Parameters) })
 	a := Architecture{
-		Parameters: m.Parameters, Layers: int64(list.Count), Hidden: m.Hidden, Vocabulary: m.Vocabulary, Tied: m.Tied, Gated: true,
+		Parameters: m.Parameters, Layers: int64(list.Count), Hidden: m.Hidden, Vocabulary: m.Vocabulary, Tied: m.Tied,
+		Gated: true,
 		Heads: max(m.Hidden/128, 1), Like: m.Class,
 	}
 	a.KVHeads = max(min(keysWidth*a.Heads/a.Hidden, a.Heads), 1)
@@ -275,7 +278,8 @@ func OfSize(parameters int64) Architecture {
 		return int64(math.Round(a*math.Pow(b/a, t)/step) * step)
 	}
 	a := Architecture{
-		Parameters: parameters, Layers: between(lo.layers, hi.layers, 1), Hidden: between(lo.hidden, hi.hidden, 64), Heads: between(lo.heads, hi.heads, 1),
+		Parameters: parameters, Layers: between(lo.layers, hi.layers, 1), Hidden: between(lo.hidden, hi.hidden, 64),
+		Heads:        between(lo.heads, hi.heads, 1),
 		Intermediate: between(lo.inside, hi.inside, 256), Vocabulary: min(between(lo.vocabulary, hi.vocabulary, 64), 128256),
 		Gated: true, Assumed: true, AssumedVocabulary: true, Like: "between " + lo.name + " and " + hi.name,
 	}

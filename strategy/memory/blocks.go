@@ -242,7 +242,8 @@ func (l kindList) nearest(all []kindList, best kindList) kindList {
 // encoderDecoder reports whether the model's lists belong to an encoder and a decoder, which work
 // on different sequences.
 func (f *Predictor) encoderDecoder() bool {
-	return !f.model.Convolutional && len(f.model.Blocks) == 2 && strings.Contains(f.model.Class, "ForConditionalGeneration")
+	return !f.model.Convolutional && len(f.model.Blocks) == 2 &&
+		strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
 
 // ordered returns the model's lists: first those that a sight saw, in its order.
@@ -330,7 +331,8 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 	out := kindLists{evidence: "prior", more: more}
 	before := kindList{}
 	for _, b := range f.model.Blocks {
-		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode), more: more}
+		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode),
+			more: more}
 		if l.input == 0 {
 			l = f.unreached(l, before, listSight{}, nil)
 			l.more = more
@@ -394,7 +396,8 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 			continue
 		}
 		s := f.translate(g, mode)
-		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode), more: s.more + f.margin(marginSame)}
+		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode),
+			more: s.more + f.margin(marginSame)}
 		l.input, l.most = l.each, l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}

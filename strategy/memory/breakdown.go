@@ -73,7 +73,8 @@ func (m Measurement) moment() peakMoment {
 			step = m.Second
 		}
 		at.forward = step.Forward
-		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 && m.Calls > m.together()
+		at.later = (at.instant == "forward" || at.instant == "loss") && step.Forward > 0 && step.After == 0 &&
+			m.Calls > m.together()
 		return at
 	}
 	best := peakMoment{instant: "evaluation", held: m.Evaluation, stepped: m.First.After > 0}
@@ -135,7 +136,8 @@ func (f *Predictor) divide(m Measurement, at peakMoment) Breakdown {
 	case at.later || lingers:
 		gradients += p.take(st.held)
 	}
-	b := Breakdown{Instant: at.instant, Weights: whole(weights), Gradients: whole(gradients), Optimizer: whole(optimizer), Other: whole(other)}
+	b := Breakdown{Instant: at.instant, Weights: whole(weights), Gradients: whole(gradients), Optimizer: whole(optimizer),
+		Other: whole(other)}
 	b.Activations = at.held - b.Held()
 	if b.Activations < 8 { // a rest of rounding
 		b.Other, b.Activations = b.Other+b.Activations, 0

@@ -58,9 +58,9 @@ type rated struct {
 }
 
 // Choose returns the plan that comes first by these rules. In the lowest group with a plan whose
-// bound fits, or its mean with a small margin if the process catches a mistake, it is the fastest; within 3 % of the time, the first in the order of remedies. A
-// plan that is likely to fit is tried before the next group. prefer "tree" returns the first in
-// the order of remedies among those that fit.
+// bound fits, or its mean with a small margin if the process catches a mistake, it is the fastest; within 3 % of the
+// time, the first in the order of remedies. A plan that is likely to fit is tried before the next group. prefer
+// "tree" returns the first in the order of remedies among those that fit.
 func Choose(f *Predictor, candidates []PlanCandidate, prefer string) Choice {
 	all := f.rate(candidates)
 	best, rule := pick(all, prefer == "tree")
@@ -85,7 +85,8 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 		if !slices.Contains(caughtIn, p.Instant) {
 			margin = 0
 		}
-		all[i] = rated{margin: margin, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room, seconds: p.Seconds,
+		all[i] = rated{margin: margin, index: i, group: c.Group, order: c.Order, mean: p.Mean, bound: p.Bound, room: room,
+			seconds: p.Seconds,
 			unknown: p.Unknown != "" || p.Least > room, host: !f.FitsHost(&p), excluded: f.Excludes(c.Plan, &p)}
 	}
 	return all
@@ -278,10 +279,11 @@ const (
 )
 
 // Speedup returns the faster plan that replaces one that trains, once. Numerics stay unchanged, the
-// measured peak leaves more than 8 % of the available memory unless remedies in place lowered it, the gain is 8 % of the time or
-// more, and 1.03 times the expected peak fits. Certain: the bound fits, too. gain is the saved
+// measured peak leaves more than 8 % of the available memory unless remedies in place lowered it, the gain is 8 % of
+// the time or more, and 1.03 times the expected peak fits. Certain: the bound fits, too. gain is the saved
 // fraction of a step's time; index is -1 if there is none.
-func FindSpeedup(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate, certain bool) (index int, gain float64) {
+func FindSpeedup(f *Predictor, current RankPlan, measured Measurement, candidates []PlanCandidate,
+	certain bool) (index int, gain float64) {
 	peak := max(measured.stepPeak(), measured.Peak)
 	room := f.Room(current)
 	// A plan with remedies in place needed all memory before.

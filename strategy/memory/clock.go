@@ -52,8 +52,8 @@ const (
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
 )
 
-// leastDevice is the least part of the device's expected time that a measured step may show: launches are not known that
-// well.
+// leastDevice is the least part of the device's expected time that a measured step may show: launches are not known
+// that well.
 const leastDevice = 1. / 8
 
 // speeds are operations per second that training reaches in fp32 and in 16 bit, and bytes per
@@ -63,8 +63,10 @@ var speeds = []struct {
 	full, half, memory float64
 }{
 	{"H200", 47e12, 360e12, 3e12}, {"H100", 45e12, 330e12, 2.3e12}, {"B200", 50e12, 600e12, 5e12},
-	{"A100", 15e12, 150e12, 1.4e12}, {"A800", 15e12, 150e12, 1.4e12}, {"V100", 12e12, 50e12, .7e12}, {"L40", 40e12, 120e12, .7e12},
-	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12}, {"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
+	{"A100", 15e12, 150e12, 1.4e12}, {"A800", 15e12, 150e12, 1.4e12}, {"V100", 12e12, 50e12, .7e12},
+	{"L40", 40e12, 120e12, .7e12},
+	{"4090", 40e12, 100e12, .8e12}, {"3090", 20e12, 50e12, .7e12}, {"A10", 15e12, 50e12, .45e12},
+	{"L4", 12e12, 45e12, .25e12}, {"T4", 4e12, 20e12, .25e12},
 }
 
 // clock estimates a mode's times by the launches that were measured, by the model's size and the device, and fits
@@ -82,7 +84,8 @@ func (f *Predictor) clock(mode RankPlan, s *modePeaks) stepClock {
 		if modeOf(t.plan) == mode {
 			w = 100
 		}
-		floor, each, update = floor+w*math.Log(seen.floor/own.floor), each+w*math.Log(seen.each/own.each), update+w*math.Log(seen.update/own.update)
+		floor, each, update = floor+w*math.Log(seen.floor/own.floor), each+w*math.Log(seen.each/own.each), update+w*math.Log(
+			seen.update/own.update)
 		n += w
 	}
 	if n > 0 {
@@ -161,7 +164,8 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	} else {
 		// 6 operations for each parameter and token, and the attention's (llm-foundry's count).
 		n := math.Max(f.tokens(mode), 1)
-		c.each = (6*float64(f.model.Parameters)+12*blocks*float64(f.model.Hidden)*n)*n/rate + activationPasses*(f.freely(s)+headHeld*f.logits(mode))/speed.memory
+		c.each = (6*float64(f.model.Parameters)+12*blocks*float64(f.model.Hidden)*n)*n/rate +
+			activationPasses*(f.freely(s)+headHeld*f.logits(mode))/speed.memory
 	}
 	if floor, known := f.launched(mode, checkpointing); known {
 		c.floor, c.again, c.launched = floor, launchAdd, true
@@ -187,8 +191,8 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 	return c
 }
 
-// launched is the measured time of the launches of a micro batch in a mode, by the nearest of the measured modes, on the
-// slowest rank. checkpointing is the factor of full checkpointing.
+// launched is the measured time of the launches of a micro batch in a mode, by the nearest of the measured modes, on
+// the slowest rank. checkpointing is the factor of full checkpointing.
 func (f *Predictor) launched(mode RankPlan, checkpointing float64) (floor float64, known bool) {
 	least := math.Inf(1)
 	for _, l := range f.launches {

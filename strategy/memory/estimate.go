@@ -37,7 +37,8 @@ func (p Parts) Sum() int64 {
 
 // most returns the larger of each part.
 func (p Parts) most(q Parts) Parts {
-	return Parts{max(p.Weights, q.Weights), max(p.Gradients, q.Gradients), max(p.Optimizer, q.Optimizer), max(p.Activations, q.Activations), max(p.Buffers, q.Buffers)}
+	return Parts{max(p.Weights, q.Weights), max(p.Gradients, q.Gradients), max(p.Optimizer, q.Optimizer),
+		max(p.Activations, q.Activations), max(p.Buffers, q.Buffers)}
 }
 
 // Instants are the phases of a training step in which a peak can be.
@@ -78,14 +79,16 @@ type spread struct {
 // room. The largest vocabulary in use replaces an unknown one.
 var (
 	expected = spread{states: 1, activations: 1, buffers: 1, allocator: 1}
-	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: defaultRoom, vocabulary: 152064, doubt: true}
+	cautious = spread{states: 1.02, activations: 1.5, buffers: 1.25, allocator: defaultRoom, vocabulary: 152064,
+		doubt: true}
 )
 
 // Estimate returns the expected need of a plan of a model. A plan's zeros count as usual: one
 // rank, no accumulation, no sharding, no checkpointing, attention that does not hold its scores.
 func Estimate(a Architecture, p RankPlan) Estimated {
 	a, p = a.filled(), p.Usual()
-	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious), Outside: int64(outsidePrior(p))}
+	e := Estimated{Architecture: a, Plan: p, Instants: instants(a, p, expected), Bounds: instants(a, p, cautious),
+		Outside: int64(outsidePrior(p))}
 	e.Mean, e.Instant = e.Instants.peak()
 	bound, _ := e.Bounds.peak()
 	e.Bound = scaled(bound, roomOf(p))
@@ -106,7 +109,8 @@ func roomOf(p RankPlan) float64 {
 // Usual fills in the unknown settings of a plan.
 func (p RankPlan) Usual() RankPlan {
 	p.MicroBatch, p.Accumulation, p.DataParallel = max(p.MicroBatch, 1), max(p.Accumulation, 1), max(p.DataParallel, 1)
-	for _, word := range []*string{&p.Checkpointing, &p.Sharding, &p.OffloadOptimizer, &p.OffloadParam, &p.OffloadActivations} {
+	for _, word := range []*string{&p.Checkpointing, &p.Sharding, &p.OffloadOptimizer, &p.OffloadParam,
+		&p.OffloadActivations} {
 		if *word == "" {
 			*word = "none"
 		}
@@ -135,7 +139,8 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 		o += doubted(a, p)
 	}
 	later, kept := p.Accumulation > 1, st.buffer+st.again // later: there are forwards behind the first one of a step
-	forward := Parts{Weights: w + scaled(casts(a, p), s.states), Optimizer: o, Activations: act.held, Buffers: ceil(s.buffers * (kept + st.gather + given(later)*st.forming))}
+	forward := Parts{Weights: w + scaled(casts(a, p), s.states), Optimizer: o, Activations: act.held,
+		Buffers: ceil(s.buffers * (kept + st.gather + given(later)*st.forming))}
 	if later || p.DeepSpeed && stage(p) == 3 {
 		forward.Gradients = ceil(st.held * s.states)
 	}
@@ -143,9 +148,11 @@ func instants(a Architecture, p RankPlan, s spread) Instants {
 	loss.Activations += act.loss
 	window.Activations = act.window
 	window.Buffers = ceil(s.buffers * (kept + st.gather + st.ready))
-	late := Parts{Weights: w, Gradients: g, Optimizer: o, Activations: act.late, Buffers: ceil(s.buffers * (kept + st.gather + st.ready + st.bucket + st.weights*s.states/10))}
+	late := Parts{Weights: w, Gradients: g, Optimizer: o, Activations: act.late,
+		Buffers: ceil(s.buffers * (kept + st.gather + st.ready + st.bucket + st.weights*s.states/10))}
 	all := Instants{
-		Load:      loaded(p, Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: ceil(s.buffers * (st.buffer + st.load))}, st),
+		Load: loaded(p, Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: ceil(s.buffers * (st.buffer + st.load))},
+			st),
 		Forward:   forward,
 		Backward:  loss,
 		Optimizer: Parts{Weights: w, Gradients: g, Optimizer: o, Buffers: ceil(s.buffers * (kept + st.step))},

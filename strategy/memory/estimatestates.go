@@ -27,8 +27,8 @@ type optimizerCost struct {
 // memory", torch.optim); the fused one does not. On a CPU it takes one parameter after the other,
 // and Adam then makes two tensors of its size (torch/optim/adam.py, _single_tensor_adam: the root
 // of the second moment, and that by the bias correction), and a third one for the weight decay of
-// Adam, as SGD does. One that a class may lack counts, as it may have it. 8-bit states are a byte each and a scale in fp32
-// for 256 of them (bitsandbytes); those of embeddings stay in fp32. Adafactor without a first
+// Adam, as SGD does. One that a class may lack counts, as it may have it. 8-bit states are a byte each and a scale in
+// fp32 for 256 of them (bitsandbytes); those of embeddings stay in fp32. Adafactor without a first
 // moment, as transformers call it, holds rows and columns only; with one it holds 4 bytes and a
 // little.
 var optimizers = []optimizerCost{
@@ -125,7 +125,8 @@ func share(parameters int64, each float64, n int) int64 {
 // statesOf is the table's states of a model of which only the shape is known.
 func statesOf(a Architecture, p RankPlan) states {
 	r, o, all := RateOf(p), optimizerOf(p.Optimizer), float64(a.Parameters)
-	whole := states{weights: r.Weights * all, gradients: r.Gradients * all, optimizer: r.States * all, step: r.Weights * all * o.moment}
+	whole := states{weights: r.Weights * all, gradients: r.Gradients * all, optimizer: r.States * all,
+		step: r.Weights * all * o.moment}
 	if p.StepInBackward { // the largest gradient, and its parameter's step
 		largest := math.Min(float64(a.largest()), all)
 		whole.gradients, whole.step = r.Gradients*largest, r.Weights*largest*o.moment

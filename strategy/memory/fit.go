@@ -163,7 +163,8 @@ func (f *Predictor) unexplained(s Measurement) float64 {
 	if f.device.CPU {
 		own = processData
 	}
-	made := float64(s.First.After-s.First.Before) > .5*st.optimizer || f.stateless(s) // in the first step, all that there are
+	// in the first step, all that there are
+	made := float64(s.First.After-s.First.Before) > .5*st.optimizer || f.stateless(s)
 	if s.Plan.DeepSpeed || !made && s.resumed(st.optimizer, extra-own) {
 		extra -= st.optimizer // DeepSpeed's are made with the engine; a resumed run's are loaded
 	}

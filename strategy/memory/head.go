@@ -10,7 +10,8 @@ import (
 // vocabulary, or its size is not known.
 func (f *Predictor) logits(mode RankPlan) float64 {
 	v, h := float64(f.model.Vocabulary), float64(f.model.Hidden)
-	if v == 0 || h == 0 || f.model.Convolutional || f.model.Embedding == 0 || f.model.Outside > 0 && float64(f.model.Outside) < .9*v*h {
+	if v == 0 || h == 0 || f.model.Convolutional || f.model.Embedding == 0 || f.model.Outside > 0 &&
+		float64(f.model.Outside) < .9*v*h {
 		return 0 // the widest module is a block's
 	}
 	return v * 4 * f.tokens(mode)

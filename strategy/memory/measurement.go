@@ -299,7 +299,8 @@ func (f Fingerprint) Same(other Fingerprint) bool {
 		return false
 	}
 	for i, b := range f.Blocks {
-		if o := other.Blocks[i]; b.Path != o.Path || b.Class != o.Class || b.Count != o.Count || b.Parameters != o.Parameters {
+		if o := other.Blocks[i]; b.Path != o.Path || b.Class != o.Class || b.Count != o.Count ||
+			b.Parameters != o.Parameters {
 			return false
 		}
 	}

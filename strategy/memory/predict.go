@@ -36,7 +36,8 @@ func (f *Predictor) predict(p *RankPlan, out *Prediction) {
 	*out = Prediction{
 		Mean: whole(mean), Bound: whole(bound), Instant: instant, Evidence: s.evidence, Least: whole(least),
 		Seconds: finite(s.clock.step(m, float64(max(p.Accumulation, 1)))), Timed: s.clock.timed,
-		Host: whole(f.host + st.host + s.offloaded*m), Pinned: whole(st.pinned + s.offloaded*m + given(multiple)*st.pinnedMore), NVMe: whole(st.nvme),
+		Host: whole(f.host + st.host + s.offloaded*m), Pinned: whole(st.pinned + s.offloaded*m +
+			given(multiple)*st.pinnedMore), NVMe: whole(st.nvme),
 	}
 	if measured {
 		out.Evidence = "measured"
@@ -126,9 +127,11 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 			g = all // those of the earlier micro batches are held already
 		}
 		// Autocast's copies are freed with the blocks that were held for the backward.
-		most(during+(1-w.gradients)*s.copies+g+outputs+(w.held*(1+x.blocks)+w.block*(1+x.window))*part+w.weights+st.made(multiple)+w.gradients*bucket+workspace, "recompute")
+		most(during+(1-w.gradients)*s.copies+g+outputs+(w.held*(1+x.blocks)+w.block*(1+x.window))*part+w.weights+st.made(
+			multiple)+w.gradients*bucket+workspace, "recompute")
 	}
-	most(kept+given(s.together && multiple)*all+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(multiple)*s.again+x.lateBytes, "backward")
+	most(kept+given(s.together && multiple)*all+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(
+		multiple)*s.again+x.lateBytes, "backward")
 	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
 	return bytes, phase, moment
 }
@@ -137,7 +140,8 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
 	multiple = multiple || s.kept
 	most, _, _ := s.peak(m, multiple, extra{
-		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore), headBytes: s.unseen, window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
+		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore), headBytes: s.unseen,
+		window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
 	})
 	// Counted figures are sure; the rest has a margin on top.
 	counted := min(s.base+s.states.weights+s.states.optimizer+given(multiple)*s.states.held, most)

@@ -156,7 +156,8 @@ const (
 
 // DeepSpeed's defaults, in elements (frameworks: DeepSpeed's runtime/zero/config.py).
 const (
-	reduceBucket   = 5e8 // gradients that are reduced together; twice that if communication overlaps, by default in stage 3
+	// gradients that are reduced together; twice that if communication overlaps, by default in stage 3
+	reduceBucket   = 5e8
 	liveParameters = 1e9 // stage3_max_live_parameters
 	prefetchBucket = 5e7 // stage3_prefetch_bucket_size
 	subGroup       = 1e9 // stage 3: parameters that the optimizer steps at once

@@ -32,8 +32,9 @@ type modePeaks struct {
 	blocksMore, headMore, lossMore, windowMore, baseMore, statesMore float64
 	anchors                                                          []anchor
 	lack                                                             float64 // of the prediction, in bytes a sample
-	wider                                                            float64 // the bound's factor by earlier ones that were too low; 0: none
-	clock                                                            stepClock
+	// the bound's factor by earlier ones that were too low; 0: none
+	wider float64
+	clock stepClock
 }
 
 // A window is a moment of the backward: the bytes held for a sample then, with the block that
@@ -58,7 +59,8 @@ func (f *Predictor) shape(p *RankPlan) *modePeaks {
 
 // newShape computes a mode for the first time.
 func (f *Predictor) newShape(mode RankPlan) *modePeaks {
-	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger, kept: f.kept, together: f.together, largest: float64(f.model.Largest) * width(mode.Weights)}
+	s := &modePeaks{mode: mode, states: f.states(mode), base: f.base, linger: f.linger, kept: f.kept,
+		together: f.together, largest: float64(f.model.Largest) * width(mode.Weights)}
 	if f.twice { // the graph of the first derivative holds what recomputed blocks compute
 		s.mode.Checkpointing = "none"
 	}

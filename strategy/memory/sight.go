@@ -128,7 +128,8 @@ func (f *Predictor) sight(m Measurement) (sight, bool) {
 // stateless reports whether the optimizer was seen to step and to keep no state.
 func (f *Predictor) stateless(m Measurement) bool {
 	onDevice := m.Plan.OffloadOptimizer == "" || m.Plan.OffloadOptimizer == "none"
-	return onDevice && m.States == 0 && m.First.Before > 0 && m.First.After > 0 && float64(m.First.After-m.First.Before) < .25*f.weights(m.Plan)
+	return onDevice && m.States == 0 && m.First.Before > 0 && m.First.After > 0 &&
+		float64(m.First.After-m.First.Before) < .25*f.weights(m.Plan)
 }
 
 // computeOf is the dtype of the activations in the measured run.
@@ -254,8 +255,10 @@ func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 			s.head, s.headSeen = math.Max(float64(m.First.Forward-l.After)-out, 0)*each, true
 		}
 	}
-	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" && m.First.BackwardPeak == 0 &&
-		(m.Allocated <= m.First.Forward+2*m.Requested || f.twice) { // in the loss's own backward, or the output's, or the first of two
+	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" &&
+		m.First.BackwardPeak == 0 &&
+		// in the loss's own backward, or the output's, or the first of two
+		(m.Allocated <= m.First.Forward+2*m.Requested || f.twice) {
 		s.temporaryLeast = max(wanted-float64(m.First.Forward), 0) * each
 	}
 	if m.together() > 1 {

@@ -28,8 +28,8 @@ func (f *Predictor) weights(p RankPlan) float64 {
 	return own + float64(f.model.Buffers)
 }
 
-// StatesOnHost is the OffloadOptimizer of a plan in which the process itself keeps the optimizer's states in host memory,
-// and the device computes the step.
+// StatesOnHost is the OffloadOptimizer of a plan in which the process itself keeps the optimizer's states in host
+// memory, and the device computes the step.
 const StatesOnHost = "states"
 
 // visitingBytes are the buffers through which such states visit the device during a step: three of 256 MiB.
@@ -42,7 +42,8 @@ func (f *Predictor) states(p RankPlan) states {
 	p.DeepSpeed = p.DeepSpeed || strings.HasPrefix(p.Sharding, "zero")
 	r := RateOf(p.Usual())
 	if p.DeepSpeed {
-		whole = states{weights: r.Weights * all, gradients: r.Gradients * trained, optimizer: trained * perParameter(f.named(p), 4, 0)}
+		whole = states{weights: r.Weights * all, gradients: r.Gradients * trained,
+			optimizer: trained * perParameter(f.named(p), 4, 0)}
 	} else {
 		whole.optimizer = f.optimizer(p)
 	}
@@ -78,7 +79,8 @@ func (f *Predictor) states(p RankPlan) states {
 // that ran, or else by its kind.
 func (f *Predictor) optimizer(p RankPlan) float64 {
 	for _, s := range f.sights {
-		if (s.states > 0 || s.stateless) && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights && unsharded(s.plan) {
+		if (s.states > 0 || s.stateless) && s.plan.Optimizer == p.Optimizer && s.plan.Weights == p.Weights &&
+			unsharded(s.plan) {
 			return s.states
 		}
 	}

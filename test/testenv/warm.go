@@ -56,7 +56,8 @@ func startWarm(path string) (*warmInterpreter, error) {
 	w := &warmInterpreter{folder: folder, cmd: exec.Command(path, "-c", warmProgram, filepath.Join(folder, "socket"))}
 	// The variables that the C library and OpenMP read at the start, as gpurun sets them for a job on the CPU
 	// under a ceiling, so that freed memory is returned.
-	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "MALLOC_MMAP_THRESHOLD_=131072", "MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1"}
+	w.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=", "MALLOC_MMAP_THRESHOLD_=131072",
+		"MALLOC_ARENA_MAX=1", "OMP_NUM_THREADS=1"}
 	w.cmd.Stderr = os.Stderr
 	if w.stdin, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -108,7 +109,8 @@ func Warmed(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := json.NewEncoder(c).Encode(map[string]any{"argv": cmd.Args[1:], "folder": dir, "environ": environ, "stdout": out, "stderr": errs}); err != nil {
+	if err := json.NewEncoder(c).Encode(
+		map[string]any{"argv": cmd.Args[1:], "folder": dir, "environ": environ, "stdout": out, "stderr": errs}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := fmt.Fscan(c, &code); err != nil {
