@@ -25,7 +25,7 @@ import (
 // the usual tests: see make conformance.
 const conformance = "GPURUN_CONFORMANCE"
 
-// A realCase is one command for a framework's own parser (conformance/harness.py).
+// A realCase is one command for a framework's own parser (testdata/conformance/harness.py).
 type realCase struct {
 	Name    string            `json:"name"`
 	Argv    []string          `json:"argv"`
@@ -52,7 +52,7 @@ func TestConformance(t *testing.T) {
 	if len(wanted) == 0 {
 		t.Skip("make conformance installs the frameworks and runs their parsers")
 	}
-	parsers, err := filepath.Glob("conformance/*/parse.py")
+	parsers, err := filepath.Glob("testdata/conformance/*/parse.py")
 	if err != nil || len(parsers) == 0 {
 		t.Fatalf("no parsers: %v", err)
 	}
@@ -88,7 +88,7 @@ func environment(t *testing.T, name string) string {
 	if python == "" {
 		python = "python3"
 	}
-	cmd := exec.Command(python, "conformance/environment.py", name, filepath.Join("..", ".cache", "conformance"))
+	cmd := exec.Command(python, "testdata/conformance/environment.py", name, filepath.Join("..", ".cache", "conformance"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -187,7 +187,7 @@ func ask(t *testing.T, python, name string, cases []realCase) answers {
 	}
 	input, err := json.Marshal(cases)
 	testenv.Check(t, err)
-	cmd := exec.Command(python, "conformance/harness.py", filepath.Join("conformance", name))
+	cmd := exec.Command(python, "testdata/conformance/harness.py", filepath.Join("testdata", "conformance", name))
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "PYTHONDONTWRITEBYTECODE=1")
 	cmd.Stdin = bytes.NewReader(input)
 	var stderr bytes.Buffer
@@ -281,7 +281,7 @@ func launchEnvironments(t *testing.T, folder string, lines []string) []map[strin
 	}
 	input, err := json.Marshal(words)
 	testenv.Check(t, err)
-	script, err := filepath.Abs("conformance/accelerate/launch.py")
+	script, err := filepath.Abs("testdata/conformance/accelerate/launch.py")
 	testenv.Check(t, err)
 	python, err := filepath.Abs(environment(t, "accelerate"))
 	testenv.Check(t, err)

@@ -315,9 +315,9 @@ func TestEveryRecipeIsComplete(t *testing.T) {
 				t.Errorf("%s keeps %s: add a scene with `recipe %s` and `rung %s` to recipes/testdata/golden", r.Name, knob, r.Name, remedy)
 			}
 		}
-		parser := filepath.Join("conformance", r.Name, "parse.py")
+		parser := filepath.Join("testdata", "conformance", r.Name, "parse.py")
 		if !isFile(parser) && verified[r.Name].Unverified == "" {
-			t.Errorf("%s: there is neither recipes/%s, which asks the framework, nor a reason why not in conformance/frameworks.toml", r.Name, parser)
+			t.Errorf("%s: there is neither recipes/%s, which asks the framework, nor a reason why not in testdata/conformance/frameworks.toml", r.Name, parser)
 		}
 	}
 }

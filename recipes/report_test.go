@@ -209,10 +209,10 @@ func decodeFile(t *testing.T, file string, into any) {
 	}
 }
 
-// frameworks returns what conformance/frameworks.toml says, by the names of the recipes.
+// frameworks returns what testdata/conformance/frameworks.toml says, by the names of the recipes.
 func frameworks(t *testing.T) map[string]struct{ Unverified string } {
 	t.Helper()
 	all := map[string]struct{ Unverified string }{}
-	decodeFile(t, "conformance/frameworks.toml", &all)
+	decodeFile(t, "testdata/conformance/frameworks.toml", &all)
 	return all
 }

@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def checkout(repository, commit):
     """The folder of a repository ("owner/name"), which should be at a commit."""
-    root = pathlib.Path(os.environ.get("GPURUN_SOURCES") or HERE.parents[1] / ".cache" / "conformance" / "sources")
+    root = pathlib.Path(os.environ.get("GPURUN_SOURCES") or HERE.parents[2] / ".cache" / "conformance" / "sources")
     folder = root / repository.split("/")[1]
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} is missing: check out https://github.com/{repository} at {commit} there")
