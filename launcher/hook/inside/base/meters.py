@@ -114,16 +114,13 @@ class Host:
     def read(self):
         """Return (bytes held, the most so far). The kernel keeps the most of all mappings: what
         is no data, such as libraries, is taken to be as now."""
-        now = status()
-        held, peak = "VmData" if self.limit else "RssAnon", "VmPeak" if self.limit else "VmHWM"
-        most = now[held] + now[peak] - now["VmSize" if self.limit else "VmRSS"]
-        if now[peak] <= self.ended:
-            most = now[held]
-        return now[held], max(most, 0)
+        held, peak, size = status(*(("VmData", "VmPeak", "VmSize") if self.limit else ("RssAnon", "VmHWM", "VmRSS")))
+        most = held + peak - size if peak > self.ended else held
+        return held, max(most, 0)
 
     def renew(self):
         """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
-        self.ended = status()["VmPeak" if self.limit else "VmHWM"]
+        self.ended, = status("VmPeak" if self.limit else "VmHWM")
 
     def begin(self):
         """The kernel forgets only the peak of what is resident."""
@@ -141,11 +138,11 @@ class Host:
         return True
 
     def most(self):
-        now = status()
-        return now["VmData"] + max(now["VmHWM"] - now["VmRSS"], 0)
+        data, peak, resident = status("VmData", "VmHWM", "VmRSS")
+        return data + max(peak - resident, 0)
 
     def known(self):
-        return status()["VmPeak" if self.limit else "VmHWM"] > self.ended
+        return status("VmPeak" if self.limit else "VmHWM")[0] > self.ended
 
     def now(self):
         """Return the same as a GPU's meter, where there is no number and no cache."""
@@ -176,22 +173,21 @@ high = {"resident": 0}  # before the kernel was made to forget it
 
 def resident():
     """Return the most host memory that was resident so far."""
-    return max(high["resident"], status()["VmHWM"])
+    return max(high["resident"], *status("VmHWM"))
 
 
-FIELDS = ("VmPeak", "VmSize", "VmHWM", "VmRSS", "RssAnon", "VmData")
 # What the kernel writes of a process. It is there from the start: where memory has run out, there may be none for it.
 TEXT = bytearray(1 << 13)
 
 
-def status():
-    """Return the figures of /proc/self/status, in bytes."""
+def status(*names):
+    """Return figures of /proc/self/status, in bytes."""
     fd = os.open("/proc/self/status", os.O_RDONLY)
     try:
         size = os.readv(fd, [TEXT])
     finally:
         os.close(fd)
-    return {name: field(name, size) for name in FIELDS}
+    return [field(name, size) for name in names]
 
 
 def field(name, size):

@@ -53,12 +53,14 @@ def is_plain(kind):
 @kept
 def modules(root):
     """Return a model's modules in the order of root.modules()."""
-    found, todo = {}, [root]
+    found, todo, plain = {}, [root], set()
     while todo:
         module = todo.pop()
         if module is not None and id(module) not in found:
-            if not is_plain(type(module)):
-                return list(root.modules())
+            if type(module) not in plain:
+                if not is_plain(type(module)):
+                    return list(root.modules())
+                plain.add(type(module))
             found[id(module)] = module
             todo += reversed(list(module._modules.values()))
     return list(found.values())
