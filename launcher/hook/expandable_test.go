@@ -52,7 +52,7 @@ optimizer = torch.optim.AdamW(net.parameters())
 batches = [torch.randn(16384, 1024, device="cuda") for _ in range(4)]
 if not BARE:
     held = torch.cuda.memory_allocated() + 2 * sum(p.numel() * 4 for p in net.parameters())
-    torch.cuda.set_per_process_memory_fraction((held + (1500 << 20)) / torch.cuda.mem_get_info()[1])
+    torch.cuda.set_per_process_memory_fraction((held + (3000 << 20)) / torch.cuda.mem_get_info()[1])
 losses = []
 for x in batches:
     loss = net(x).square().mean()
