@@ -42,7 +42,7 @@ def recording(torch):
     """Return a function that reports whether a call is only recorded, by torch.compile,
     torch.jit.trace or a CUDA graph: what the hook then did would become part of it, and to
     ask for an event's time makes the recording of a CUDA graph fail."""
-    compiled, cuda, tracing = compiles(torch), torch.cuda, torch._C._get_tracing_state
+    compiled, cuda, tracing = compiles(torch), torch.cuda, getattr(torch._C, "_get_tracing_state", None) or (lambda: None)
     used: list = []
 
     def busy():
