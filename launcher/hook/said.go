@@ -130,8 +130,8 @@ func keepKnown(l *strategy.LossSeen) {
 	if l == nil {
 		return
 	}
-	l.Reason, l.RowsReason, l.ModelRowsReason, l.Differs = cut(l.Reason), cut(l.RowsReason), cut(l.ModelRowsReason), cut(
-		l.Differs)
+	l.Reason, l.RowsReason = cut(l.Reason), cut(l.RowsReason)
+	l.ModelRowsReason, l.Differs = cut(l.ModelRowsReason), cut(l.Differs)
 	if l.Scale != strategy.ScaleKept && l.Scale != strategy.ScaleWrong {
 		l.Scale = ""
 	}
