@@ -3,12 +3,17 @@
 
 
 
+LONG, MANY = 512, 4096  # characters of texts, and texts, that are kept: each report has those of the one before
+
+
 class Masked:
     def __init__(self, values=()):
         from . import rules  # type: ignore[attr-defined] # gpurun writes it beside this file
 
         self.own, self.compiled = rules.RULES, {}
         self.mask, self.values = self.own["mask"], [value for value in values if value]
+        self.texts: dict = {}  # what the rules made of texts
+        self.names: dict = {}  # by the key of a report, whether it is the name of a secret
 
     def pattern(self, name, at=None):
         """Return a pattern, compiled at its first use: that takes milliseconds, and few texts need it."""
@@ -31,11 +36,23 @@ class Masked:
         return self.text(value) if isinstance(value, str) else value
 
     def member(self, key, value):
-        plain = isinstance(value, (str, int)) and not isinstance(value, bool)
-        named = plain and isinstance(key, str) and self.suspect(key.lower()) and self.pattern("name").search(key)
-        return self.mask if named and not self.harmless(str(value)) else self.copy(value)
+        plain = isinstance(value, (str, int)) and not isinstance(value, bool) and isinstance(key, str)
+        return self.mask if plain and self.is_name(key) and not self.harmless(str(value)) else self.copy(value)
+
+    def is_name(self, key):
+        if key not in self.names:
+            self.names[key] = bool(self.suspect(key.lower()) and self.pattern("name").search(key))
+        return self.names[key]
 
     def text(self, text):
+        found = self.texts.get(text)
+        if found is None:
+            found = self.masked(text)
+            if len(text) < LONG and len(self.texts) < MANY:
+                self.texts[text] = found
+        return found
+
+    def masked(self, text):
         for value in self.values:
             text = text.replace(value, self.mask)
         small = text.lower()

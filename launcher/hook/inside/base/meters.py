@@ -24,6 +24,10 @@ class CUDA:
         held = self.stats().get("allocated_bytes", {}).get("all", {})
         return int(held.get("current", 0)), int(held.get("peak", 0))
 
+    def held(self):
+        """Return the bytes held."""
+        return self.read()[0]
+
     def given(self):
         """Return the bytes given and held now. PyTorch's own functions read all figures of the allocator for each."""
         stats = self.stats()
@@ -118,6 +122,11 @@ class Host:
         most = held + peak - size if peak > self.ended else held
         return held, max(most, 0)
 
+    def held(self):
+        """Return the bytes held, more quickly: in pages, where those of data have the stack among them."""
+        size, resident, shared, _, _, data, _ = map(int, TEXT[:text_of("statm")].split())
+        return PAGE * (data if self.limit else resident - shared)
+
     def renew(self):
         """Forget the peak so far: until it is exceeded, only what is held at the time is known."""
         self.ended, = status("VmPeak" if self.limit else "VmHWM")
@@ -150,7 +159,7 @@ class Host:
         return -1, held, 0, peak, 0
 
     def whole(self):
-        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        pages = os.sysconf("SC_PHYS_PAGES") * PAGE
         return {"held_bytes": self.read()[0], "total_bytes": pages, "allowed_bytes": self.limit}
 
     def holds(self, tensor):
@@ -178,15 +187,21 @@ def resident():
 
 # What the kernel writes of a process. It is there from the start: where memory has run out, there may be none for it.
 TEXT = bytearray(1 << 13)
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def text_of(name):
+    """Read a file about the process; return its length."""
+    fd = os.open("/proc/self/" + name, os.O_RDONLY)
+    try:
+        return os.readv(fd, [TEXT])
+    finally:
+        os.close(fd)
 
 
 def status(*names):
     """Return figures of /proc/self/status, in bytes."""
-    fd = os.open("/proc/self/status", os.O_RDONLY)
-    try:
-        size = os.readv(fd, [TEXT])
-    finally:
-        os.close(fd)
+    size = text_of("status")
     return [field(name, size) for name in names]
 
 

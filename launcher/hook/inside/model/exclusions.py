@@ -59,28 +59,35 @@ def recording(torch):
 
 @listed.kept
 def of_modules(root):
-    scripted = (torch.jit.ScriptModule, torch.jit.ScriptFunction)
     for module in listed.modules(root):
-        kind, own = type(module), module.__dict__.get("forward")
-        why = ""
-        if isinstance(module, scripted) or isinstance(own, scripted):
-            why = "is a TorchScript module"
-        elif is_compiled(module, own):
-            why = "is compiled by torch.compile"
-        elif "graphed" in getattr(own, "__qualname__", ""):
-            why = "runs as CUDA graphs"
-        elif is_quantised(kind):
-            why = "is quantised (%s)" % kind.__name__
+        why = of_class(type(module)) or of_own(module.__dict__)
         if why:
             path = next((path for path, each in root.named_modules() if each is module), "")
             return "%s %s" % (path if path not in ("", "module") else "the model", why)
     return ""
 
 
-def is_compiled(module, own):
-    kind = type(module)
-    return kind.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None or \
-        any(hasattr(forward, "_torchdynamo_orig_callable") for forward in (own, getattr(kind, "forward", None)))
+SCRIPTED, COMPILED = "is a TorchScript module", "is compiled by torch.compile"
+
+
+@listed.kept
+def of_class(kind):
+    """Return why nothing is changed inside modules of a class, "" if something may be."""
+    if issubclass(kind, torch.jit.ScriptModule):
+        return SCRIPTED
+    if kind.__name__ == "OptimizedModule" or hasattr(getattr(kind, "forward", None), "_torchdynamo_orig_callable"):
+        return COMPILED
+    return "is quantised (%s)" % kind.__name__ if is_quantised(kind) else ""
+
+
+def of_own(attributes):
+    """Return why nothing is changed inside a module that has these attributes of its own, "" if something may be."""
+    forward = attributes.get("forward")
+    if isinstance(forward, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return SCRIPTED
+    if attributes.get("_compiled_call_impl") is not None or hasattr(forward, "_torchdynamo_orig_callable"):
+        return COMPILED
+    return "runs as CUDA graphs" if "graphed" in getattr(forward, "__qualname__", "") else ""
 
 
 QUANTISED = (
@@ -91,7 +98,6 @@ QUANTISED = (
 BELOW = tuple(name + "." for name in QUANTISED)
 
 
-@listed.kept
 def is_quantised(kind):
     """Return whether a layer computes in 8 bits or fewer, or learns to.
 
@@ -126,7 +132,7 @@ def is_sharded(root):
 @listed.kept
 def compiled(root):
     """Return whether torch.compile, or TorchScript, runs any of it."""
-    return any(isinstance(m, torch.jit.ScriptModule) or is_compiled(m, m.__dict__.get("forward")) for m in listed.modules(root))
+    return any((of_class(type(m)) or of_own(m.__dict__)) in (SCRIPTED, COMPILED) for m in listed.modules(root))
 
 
 def is_shared_out(model):

@@ -156,17 +156,20 @@ def around(rung, root, enter, convert=None):
 
 
 # What models call it in an attribute that is True while it is on.
-FLAGS = ("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing")
+FLAGS = frozenset(("gradient_checkpointing", "grad_checkpointing", "use_checkpoint", "use_grad_checkpointing", "use_gradient_checkpointing"))
 
 
 def is_recomputed(root):
     """Return whether blocks of a model are recomputed in the backward pass, by gpurun or by a switch of its own."""
-    for module in listed.modules(root):
-        if is_wrapped("checkpointing", module):
+    modules = listed.modules(root)
+    if any("CheckpointWrapper" in kind.__name__ for kind in listed.classes(modules)):
+        return True
+    wrapped = TABLES.get("checkpointing")
+    flagged = {kind for kind in listed.classes(modules) if any(hasattr(kind, flag) for flag in FLAGS)}
+    for module in modules:
+        if wrapped and is_wrapped("checkpointing", module):
             return True
-        if "CheckpointWrapper" in type(module).__name__:
-            return True
-        own, kind = module.__dict__, type(module)  # to ask a module for what it has not takes longest
-        if any((flag in own or hasattr(kind, flag)) and getattr(module, flag, None) is True for flag in FLAGS):
-            return True
+        if type(module) in flagged or not FLAGS.isdisjoint(module.__dict__):
+            if any(listed.has(module, flag) and getattr(module, flag, None) is True for flag in FLAGS):
+                return True
     return False

@@ -44,6 +44,7 @@ NONE = object()
 NAMES = "modules", "named_modules", "parameters", "named_parameters", "buffers", "named_buffers", "_named_members"
 
 
+@kept
 def is_plain(kind):
     """Return whether a class lists what its modules have as PyTorch's own do: then it is listed here, which is faster."""
     plain = torch.nn.Module
@@ -62,7 +63,9 @@ def modules(root):
                     return list(root.modules())
                 plain.add(type(module))
             found[id(module)] = module
-            todo += reversed(list(module._modules.values()))
+            children = module.__dict__["_modules"]
+            if children:
+                todo += list(children.values())[::-1]
     return list(found.values())
 
 
@@ -81,10 +84,22 @@ def buffers(root):
 def members(root, name):
     found = {}
     for module in modules(root):
-        for each in getattr(module, name).values():
-            if each is not None:
-                found[id(each)] = each
+        table = module.__dict__[name]
+        if table:
+            for each in table.values():
+                if each is not None:
+                    found[id(each)] = each
     return list(found.values())
+
+
+def classes(modules):
+    """Return the classes of modules, each once."""
+    return list(dict.fromkeys(map(type, modules)))
+
+
+def has(module, name):
+    """Return whether a module or its class has an attribute. To ask a module for what it has not takes longest."""
+    return name in module.__dict__ or hasattr(type(module), name)
 
 
 @kept

@@ -7,7 +7,7 @@ import os
 import sys
 
 from ..base import process, ranout, session, wall, wrapping
-from ..model import rootcalls
+from ..model import listed, rootcalls
 from . import batches as batches_part, huggingface, loss, lossgraph, memory, microbatches
 
 
@@ -111,11 +111,11 @@ def alike(before, now):
 def hooked(root):
     """Return which hook may change the gradients of each micro batch, "" for none."""
     why = "a hook may change the gradients of each micro batch (%s)"
-    for name, p in root.named_parameters():
+    for p in listed.parameters(root):
         if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
-            return why % name
-    for m in root.modules():
-        if m._backward_hooks or getattr(m, "_backward_pre_hooks", None):
+            return why % next(name for name, each in root.named_parameters() if each is p)
+    for m in listed.modules(root):
+        if m._backward_hooks or m.__dict__.get("_backward_pre_hooks"):
             return why % type(m).__name__
     return ""
 

@@ -57,7 +57,7 @@ class Memory:
         self.draws = loaders.hook.get("root")
         if self.armed:
             self.launches = self.launching()
-            self.marks = marks.Marks(blocks.find(self.root()), lambda: self.peaks.meter.read()[0], self.inside, self.launches)
+            self.marks = marks.Marks(blocks.find(self.root()), self.meter.held, self.inside, self.launches)
         self.counts(own)
 
     def begin(self, args, kwargs):

@@ -39,10 +39,11 @@ def states(optimizer, meter):
     """Return the bytes of the optimizer's state on the device that is measured."""
     away = session.current.away
     total = -away(optimizer) if away is not None else 0
+    Tensor = sys.modules["torch"].Tensor
     for held in list(optimizer.state.values()):
         for value in list(held.values()) if isinstance(held, dict) else []:
-            value = getattr(value, "_local_tensor", value)
-            if hasattr(value, "element_size") and meter.holds(value):
+            value = value if type(value) is Tensor else getattr(value, "_local_tensor", value)
+            if isinstance(value, Tensor) and meter.holds(value):
                 total += value.numel() * value.element_size()
     return total
 

@@ -47,7 +47,7 @@ def models(root):
     """Return the outermost modules that have a setting for attention."""
     found, covered = [], set()
     for module in listed.modules(root):
-        if id(module) not in covered and hasattr(getattr(module, "config", None), "_attn_implementation") and hasattr(module, "_supports_sdpa"):
+        if id(module) not in covered and listed.has(module, "config") and hasattr(module.config, "_attn_implementation") and hasattr(module, "_supports_sdpa"):
             found.append(module)
             covered |= {id(m) for m in module.modules()}
     return found

@@ -106,14 +106,16 @@ def turn_model(root, tell=None, count=None, when=None):
 
 
 def unique(modules):
-    """Leaves out the second mention of a block that is in a list twice."""
+    """Leaves out the second mention of a module."""
     return list({id(m): m for m in modules}.values())
 
 
 def parts(root):
     """Return the modules with a switch that can be trusted, and the lists of blocks outside them."""
-    switches = []
-    look(blocks.unwrap(root), switches)
+    switches: list = []
+    modules = listed.modules(root)
+    if any(hasattr(kind, name) for kind in listed.classes(modules) for name in SUPPORTED) or any(name in m.__dict__ for m in modules for name in SUPPORTED):
+        look(blocks.unwrap(root), switches)
     covered = {id(m) for switch in switches for m in switch.modules()}
     lists = [each for each in blocks.find(root) if not any(id(m) in covered for m in each["modules"])]
     return switches, lists
@@ -124,8 +126,11 @@ def look(module, found):
     if has_switch(module):
         found.append(module)
         return
-    for child in module.children():
+    for child in unique(child for child in module._modules.values() if child is not None):
         look(child, found)
+
+
+SUPPORTED = ("supports_gradient_checkpointing", "_supports_gradient_checkpointing")  # what models call it
 
 
 def has_switch(module):
@@ -136,7 +141,7 @@ def has_switch(module):
     timm's switch checkpoints the same blocks that are found here, updates statistics
     twice and runs others' hooks twice: it is never asked.
     """
-    if getattr(module, "supports_gradient_checkpointing", False) is not True and getattr(module, "_supports_gradient_checkpointing", False) is not True:
+    if not any(listed.has(module, name) and getattr(module, name, False) is True for name in SUPPORTED):
         return False
     setter = getattr(type(module), "_set_gradient_checkpointing", None)
     if setter is None or "gradient_checkpointing_func" not in inspect.signature(setter).parameters:

@@ -9,7 +9,7 @@ from ..guard import inplace
 
 def first(root, args, kwargs):
     """Examines the root before its first forward, and applies what gpurun ordered."""
-    if any(type(p).__name__ == "UninitializedParameter" for p in listed.parameters(root)):
+    if any(kind.__name__ == "UninitializedParameter" for kind in listed.classes(listed.parameters(root))):
         process.save()  # a lazy model has no size before its first forward: it is left alone
         return
     model = blocks.unwrap(root)
