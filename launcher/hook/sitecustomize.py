@@ -216,11 +216,14 @@ def main():
 
 
 here, born, known = os.path.dirname(__file__), time.time(), sys.version_info >= (3, 8) and "__pypy__" not in sys.builtin_module_names
-kept = hide()  # Python 2 empties a module that nothing refers to
-if known:
-    package, builtins = type(sys)(PACKAGE), importer()
-    for layer in LAYERS:
-        setattr(package, layer, Layer(PACKAGE + "." + layer))
+try:
+    kept = hide()  # Python 2 empties a module that nothing refers to
+    if known:
+        package, builtins = type(sys)(PACKAGE), importer()
+        for layer in LAYERS:
+            setattr(package, layer, Layer(PACKAGE + "." + layer))
+except Exception:
+    known = False
 try:
     # The one that would have been found; without one, the error that says so.
     import sitecustomize  # noqa: F401

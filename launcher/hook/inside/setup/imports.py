@@ -128,16 +128,12 @@ class Loader:
 
     def __init__(self, loader, name):
         self._gpurun = loader, name
+        self.exec_module = wall.wrapped(loader.exec_module, self.executes)
+        if hasattr(loader, "create_module"):
+            self.create_module = loader.create_module
 
     def __getattr__(self, attribute):
         return getattr(self.__dict__["_gpurun"][0], attribute)
-
-    def create_module(self, spec):
-        create = getattr(self._gpurun[0], "create_module", None)
-        return create(spec) if create is not None else None
-
-    def exec_module(self, module):
-        wall.call(self._gpurun[0].exec_module, self.executes, wall.LOOKS, module)
 
     def executes(self, own, module):
         loader, name = self._gpurun
