@@ -21,8 +21,8 @@ type speedup struct {
 
 	moments chan strategy.Inventory // at each checkpoint
 	begun   bool
-	early   int    // how often it looked, since steps were done again in place, without a checkpoint
-	once    func() // looks at once
+	early   int                 // how often it looked, since steps were done again in place, without a checkpoint
+	once    func(time.Duration) // looks once, after a time
 	end     context.CancelFunc
 	looking sync.WaitGroup
 }
@@ -37,13 +37,13 @@ func (c *speedup) stop() {
 	c.looking.Wait()
 }
 
-// allowed reports whether the run may change to a faster plan.
+// allowed reports whether the run may change to a faster plan, or back from one that is slower.
 func (c *speedup) allowed() bool {
 	if !c.launcher.Policy.Speedup || c.launcher.Policy.Mode != strategy.Predict {
 		return false
 	}
-	for _, a := range c.history {
-		if a.Speedup != nil {
+	for i, a := range c.history {
+		if a.Speedup != nil && i < len(c.history)-1 {
 			return false
 		}
 	}
@@ -57,8 +57,14 @@ func (c *speedup) begin(ctx context.Context) {
 	if c.launcher.Checkpoints != nil {
 		c.looking.Go(func() { c.look(ctx) })
 	}
-	c.once = func() {
-		c.looking.Go(func() { c.send(ctx, "", time.Time{}) })
+	c.once = func(after time.Duration) {
+		c.looking.Go(func() {
+			select {
+			case <-time.After(after):
+				c.send(ctx, "", time.Time{})
+			case <-ctx.Done():
+			}
+		})
 	}
 }
 
@@ -114,7 +120,7 @@ func (w *watch) measured(ctx context.Context, f strategy.Fact) {
 	}
 	if m.Steps > 1 && w.speedup.early < mostEarly && len(w.evidence.InPlace()) > 0 {
 		w.speedup.early++
-		w.speedup.once()
+		w.speedup.once(0)
 	}
 }
 
@@ -136,6 +142,10 @@ func (w *watch) ascend(inventory strategy.Inventory) {
 	}
 	if speedup.Proposal != "" {
 		w.evidence.Kept = speedup.Refused
+	}
+	if wait := speedup.Again - now.Stepping.For.Duration(); speedup.Again > 0 && w.speedup.early < mostEarly {
+		w.speedup.early++
+		w.speedup.once(max(wait, time.Second))
 	}
 	if !speedup.Later {
 		w.speedup.end()

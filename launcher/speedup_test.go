@@ -51,7 +51,10 @@ type speedupSearch struct {
 	now   []strategy.Attempt
 }
 
-func (c *speedupSearch) decide(_ strategy.Policy, _ strategy.Job, _ []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
+func (c *speedupSearch) decide(_ strategy.Policy, _ strategy.Job, history []strategy.Attempt, now strategy.Attempt, inv strategy.Inventory) strategy.Speedup {
+	if slices.ContainsFunc(history, func(a strategy.Attempt) bool { return a.Speedup != nil }) {
+		return strategy.Speedup{Refused: "a run speeds up once"}
+	}
 	c.asked, c.now = append(c.asked, inv), append(c.now, now)
 	if inv.Checkpoint == "" {
 		return strategy.Speedup{Proposal: "micro batch 4 would fit", Refused: "no checkpoint", Later: true}
@@ -112,6 +115,33 @@ func TestSpeedUpAtACheckpoint(t *testing.T) {
 		}
 		if err := CheckOrder(append([]Event{Began{}}, s.events...)); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A decision that only waits for time to pass is made again then, before there is a checkpoint.
+func TestSpeedUpAfterATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, l := speedupRun(t, trains(3*time.Hour))
+		const after = 5 * time.Minute
+		var at []time.Duration
+		l.decideSpeedup = func(_ strategy.Policy, _ strategy.Job, history []strategy.Attempt, now strategy.Attempt, _ strategy.Inventory) strategy.Speedup {
+			if history[len(history)-1].Speedup != nil {
+				return strategy.Speedup{Refused: "a run speeds up once"}
+			}
+			at = append(at, now.Stepping.For.Duration())
+			up := strategy.Speedup{Proposal: "micro batch 4 would fit", Refused: "it does not pay yet", Later: true, Again: after}
+			if now.Stepping.For.Duration() >= after {
+				up = strategy.Speedup{Decision: strategy.Decision{Relaunch: true, Rule: "climb", Next: high, Changed: now.Plan.Changed(high), Reason: "attempt 1: up"}}
+			}
+			return up
+		}
+		v, err := l.Run(t.Context(), first())
+		if err != nil || v.Outcome != strategy.Trained {
+			t.Fatalf("verdict %+v, %v", v, err)
+		}
+		if len(at) != 2 || at[1] < after || at[1] > after+time.Minute || len(s.applied) != 3 {
+			t.Errorf("asked at %s, %d attempts", at, len(s.applied))
 		}
 	})
 }

@@ -23,6 +23,9 @@ type Speedup struct {
 	// condition.
 	Refused string
 	Later   bool
+	// Again is when to look again without a checkpoint: after the attempt's steps have taken so
+	// long in all; 0: not before the next checkpoint.
+	Again time.Duration
 }
 
 // A faster is a faster plan that is likely to fit, by the measurements of the current one.
@@ -36,13 +39,11 @@ type faster struct {
 }
 
 const (
-	// worthTimes is the factor by which the saved time has to exceed the cost of a relaunch,
-	// worthLeast the least time to save.
-	worthTimes = 3
-	worthLeast = 10 * time.Minute
-	// earlySteps is the number of steps up to which a run without a checkpoint starts again from
-	// the beginning.
-	earlySteps = 20
+	// worthLeast is the least time to save: a relaunch is worth no less.
+	worthLeast = time.Minute
+	// mostRepeated is the longest training that a run without a checkpoint does again for a faster
+	// plan.
+	mostRepeated = 5 * time.Minute
 	// lastHour is the time before the deadline in which a plan that works is kept.
 	lastHour = time.Hour
 )
@@ -69,6 +70,9 @@ func (s *situation) ascend(find scout) Speedup {
 	if len(s.last.Measured) == 0 || slices.ContainsFunc(s.last.Measured, unmeasured) {
 		return Speedup{Refused: "the first steps have not been measured", Later: true}
 	}
+	if d, slower := s.slowerThanBefore(); slower {
+		return Speedup{Decision: d}
+	}
 	plans := s.higher()
 	best, ok := find(plans, false)
 	if !ok {
@@ -81,6 +85,9 @@ func (s *situation) ascend(find scout) Speedup {
 		return a
 	}
 	if a.Refused, a.Later = s.keeps(best); a.Refused != "" {
+		if a.Later && s.startsOver() {
+			a.Again = s.paysAfter(best.gain)
+		}
 		return a
 	}
 	if over {
@@ -99,10 +106,67 @@ func (s *situation) ascend(find scout) Speedup {
 	a.Decision = Decision{
 		Relaunch: true, Rule: "climb", Next: s.without(best.plan, changed.values()), Changed: changed, Resume: resume,
 		Expected: &best.expected,
-		Reason: s.attempt("step %d of %d%s → %s%s, about %.1f times as fast, saves about %s; from %s",
-			at.Last, at.Total, level, changed, s.kept(changed), best.gain, about(s.saving(best)), from),
+		Reason: s.attempt("step %s%s → %s%s, about %.1f times as fast, %s; from %s",
+			at.place(), level, changed, s.kept(changed), best.gain, s.gains(best), from),
 	}
 	return a
+}
+
+// place is the number of the last step, and of all: "400 of 20000".
+func (s Stepping) place() string {
+	if s.Total < max(s.Last, 1) {
+		return fmt.Sprint(s.Last)
+	}
+	return fmt.Sprintf("%d of %d", s.Last, s.Total)
+}
+
+// gains says what a faster plan saves.
+func (s *situation) gains(f faster) string {
+	saved := about(s.payoff(f.gain))
+	if _, known := s.left(); known {
+		return "saves about " + saved
+	}
+	return fmt.Sprintf("saves about %s if the job goes on for as long as it has run", saved)
+}
+
+// slowerThanBefore returns to the plan before the speed-up where the plan that was predicted to be
+// faster is the slower one, and the relaunch pays.
+func (s *situation) slowerThanBefore() (Decision, bool) {
+	from := s.spedUpFrom()
+	if from < 0 || !s.last.Ended.IsZero() || s.last.Speedup != nil ||
+		slices.ContainsFunc(s.history[:from], func(a Attempt) bool { return a.Speedup != nil }) {
+		return Decision{}, false
+	}
+	before := s.history[from]
+	was, is := before.Stepping.each(), s.last.Stepping.each()
+	written := s.inventory.Checkpoint != "" && s.inventory.CheckpointWritten.After(s.last.Started) &&
+		s.losesData(faster{plan: before.Plan}) == ""
+	early := s.inventory.Checkpoint == "" && s.last.Stepping.For.Duration() <= mostRepeated
+	if was <= 0 || is <= was || !written && !early || s.payoff(float64(is)/float64(was)) < worthLeast {
+		return Decision{}, false
+	}
+	changed := s.last.Plan.Changed(before.Plan)
+	return Decision{
+		Relaunch: true, Rule: "climb", Next: before.Plan, Expected: before.Expected, Changed: changed, Resume: s.inventory.Checkpoint,
+		Reason: s.attempt("a step takes %s, and took %s before → back to the plan of attempt %d: %s", rounded(is), rounded(was), before.N, changed),
+	}, true
+}
+
+// each is how long a step took; 0: not known.
+func (s Stepping) each() time.Duration {
+	if s.Steps < 2 {
+		return 0
+	}
+	return time.Duration(float64(s.For) / float64(s.Steps-1))
+}
+
+// rounded is a duration to three digits.
+func rounded(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
 }
 
 // proposal describes the fastest plan whose bound fits; empty if there is none. A need that does
@@ -140,28 +204,33 @@ func (s *situation) keeps(f faster) (why string, later bool) {
 	switch {
 	case !early && !s.job.Resumption.Exact && !slices.ContainsFunc(s.history, resumed):
 		return "no attempt of this run has resumed from a checkpoint and made a step", false
-	case at.Total <= 0 || at.Last > at.Total || at.Steps < 2 || at.For <= 0:
-		return "the remaining steps are not known", true
+	case at.Steps < 2 || at.For <= 0:
+		return "no step has been timed", true
 	case !deadline.IsZero() && deadline.Sub(s.inventory.At) < lastHour:
 		return "the time here ends within the hour", false
 	}
-	if why := s.notWorthIt(f); why != "" {
-		return why, false
-	}
-	if early {
-		return "", false
-	}
-	if s.inventory.Checkpoint == "" || !s.inventory.CheckpointWritten.After(s.last.Started) {
+	if !early && (s.inventory.Checkpoint == "" || !s.inventory.CheckpointWritten.After(s.last.Started)) {
 		return "the attempt has written no complete checkpoint", true
+	}
+	if s.relaunchCost() <= 0 {
+		return "the cost of a relaunch is not known", false
+	}
+	if saved := s.payoff(f.gain); saved < worthLeast {
+		_, known := s.left()
+		return s.notWorthIt(saved, known), !known
 	}
 	return "", false
 }
 
-// startsOver reports whether a run whose steps were done again in place has made so few of them
+// startsOver reports whether a run whose steps were done again in place has trained so briefly
 // that it can start again from the beginning, where it has no checkpoint.
 func (s *situation) startsOver() bool {
+	most := mostRepeated
+	if bound := s.policy.RestartFromZero.Duration(); bound > 0 {
+		most = min(most, bound)
+	}
 	return len(s.last.InPlace) > 0 && s.inventory.Checkpoint == "" && s.last.From == "" &&
-		s.last.Stepping.Last < earlySteps
+		s.last.Stepping.For.Duration() <= most
 }
 
 // losesData returns why a resume with this change may not keep the order of the data.
@@ -181,18 +250,47 @@ func (s *situation) losesData(f faster) string {
 	return s.job.unreadable(cmp.Or(s.inventory.Checkpoint, "of this run"), s.plan, f.plan)
 }
 
-func (s *situation) notWorthIt(f faster) string {
-	cost, saved := s.relaunchCost(), s.saving(f)
-	switch {
-	case cost <= 0:
-		return "the cost of a relaunch is not known"
-	case saved <= worthLeast:
-		return fmt.Sprintf("it would save %s, and %s at least are worth a relaunch", saved.Round(time.Second), worthLeast)
-	case saved <= worthTimes*cost:
-		return fmt.Sprintf("it would save %s, and a relaunch costs %s until the first step", saved.Round(time.Second),
-			cost.Round(time.Second))
+func (s *situation) notWorthIt(saved time.Duration, known bool) string {
+	until := "until the end"
+	if !known {
+		until = "in the time that the job has run"
 	}
-	return ""
+	if saved <= 0 {
+		return fmt.Sprintf("it would save nothing %s: a relaunch costs %s until the first step", until,
+			s.relaunchCost().Round(time.Second))
+	}
+	return fmt.Sprintf("it would save %s %s, with the relaunch, and %s at least are worth one", saved.Round(time.Second),
+		until, worthLeast)
+}
+
+// left is how long the remaining steps take with the present plan. Where the job's number of steps
+// is not known, it is expected to go on for as long as it has run.
+func (s *situation) left() (time.Duration, bool) {
+	at := s.last.Stepping
+	if at.Total <= 0 || at.Last > at.Total {
+		return at.For.Duration(), false
+	}
+	return at.each() * time.Duration(at.Total-at.Last), true
+}
+
+// payoff is the time that a relaunch with a plan that is gain times as fast saves: the remaining
+// steps, and those since the checkpoint once more, are faster; the relaunch costs its start.
+func (s *situation) payoff(gain float64) time.Duration {
+	left, _ := s.left()
+	again := s.last.Stepping.For.Duration()
+	if s.inventory.Checkpoint != "" {
+		again = max(s.inventory.At.Sub(s.inventory.CheckpointWritten), 0)
+	}
+	return left - s.relaunchCost() - time.Duration(float64(left+again)/gain)
+}
+
+// paysAfter is how long the steps have to have taken in all until a relaunch from the beginning
+// saves enough, if the job goes on for as long as it has run; 0: it never does.
+func (s *situation) paysAfter(gain float64) time.Duration {
+	if _, known := s.left(); known || gain <= 2 {
+		return 0
+	}
+	return time.Duration(float64(s.relaunchCost()+worthLeast) / (1 - 2/gain))
 }
 
 // relaunchCost is the longest time from the start of an attempt of this run to its first step; 0:
@@ -203,21 +301,6 @@ func (s *situation) relaunchCost() time.Duration {
 		longest = max(longest, a.Stepping.Before)
 	}
 	return longest.Duration()
-}
-
-// saving is the time that a faster plan saves on the remaining steps; for an attempt that has
-// ended, on the steps that it made.
-func (s *situation) saving(f faster) time.Duration {
-	at := s.last.Stepping
-	if at.Steps < 2 || f.gain <= 1 {
-		return 0
-	}
-	left := at.Total - at.Last
-	if !s.last.Ended.IsZero() {
-		left = at.Steps
-	}
-	step := float64(at.For) / float64(at.Steps-1)
-	return time.Duration(step * float64(left) * (1 - 1/f.gain))
 }
 
 // summary is the proposal with the reason why it was not taken; empty if there is no proposal.

@@ -104,14 +104,15 @@ func TestConditionsForASpeedUp(t *testing.T) {
 		}, refused: "the checkpoint out/checkpoint-400 does not survive micro batch 2→4: it holds the sampler"},
 		"never resumed":    {change: func(o *prospects) { o.now.From = "" }, refused: "no attempt of this run has resumed from a checkpoint and made a step"},
 		"resumed in words": {change: func(o *prospects) { o.now.Fresh = true }, refused: "no attempt of this run has resumed from a checkpoint and made a step"},
-		"no end":           {change: func(o *prospects) { o.now.Stepping.Total = 0 }, refused: "the remaining steps are not known", later: true},
-		"beyond the end":   {change: func(o *prospects) { o.now.Stepping.Total = 399 }, refused: "the remaining steps are not known", later: true},
-		"one step":         {change: func(o *prospects) { o.now.Stepping.Steps = 1 }, refused: "the remaining steps are not known", later: true},
+		"no end":           {change: func(o *prospects) { o.now.Stepping.Total = 0 }, refused: "it would save 38s in the time that the job has run, with the relaunch, and 1m0s at least are worth one", later: true},
+		"beyond the end":   {change: func(o *prospects) { o.now.Stepping.Total = 399 }, refused: "it would save 38s in the time that the job has run, with the relaunch, and 1m0s at least are worth one", later: true},
+		"one step":         {change: func(o *prospects) { o.now.Stepping.Steps = 1 }, refused: "no step has been timed", later: true},
 		"the last hour":    {change: func(o *prospects) { o.inv.Deadline = o.inv.At.Add(59 * time.Minute) }, refused: "the time here ends within the hour"},
 		"costs unseen":     {change: func(o *prospects) { o.now.Stepping.Before, o.history[0].Stepping.Before = 0, 0 }, refused: "the cost of a relaunch is not known"},
-		"ten minutes":      {change: func(o *prospects) { o.now.Stepping.Total = 2000 }, refused: "it would save 10m0s, and 10m0s at least are worth a relaunch"},
-		"three times the cost": {change: func(o *prospects) { o.history[0].Stepping.Before = Seconds(41 * time.Minute) },
-			refused: "it would save 2h2m30s, and a relaunch costs 41m0s until the first step"},
+		"less than a minute": {change: func(o *prospects) { o.now.Stepping.Total = 800 },
+			refused: "it would save 53s until the end, with the relaunch, and 1m0s at least are worth one"},
+		"a slow start": {change: func(o *prospects) { o.history[0].Stepping.Before = Seconds(3 * time.Hour) },
+			refused: "it would save nothing until the end: a relaunch costs 3h0m0s until the first step"},
 		"no checkpoint":     {change: func(o *prospects) { o.inv.Checkpoint = "" }, refused: "the attempt has written no complete checkpoint", later: true},
 		"an old checkpoint": {change: func(o *prospects) { o.inv.CheckpointWritten = o.now.Started.Add(-time.Second) }, refused: "the attempt has written no complete checkpoint", later: true},
 	} {
@@ -149,6 +150,80 @@ func TestConditionsThatAllowASpeedUp(t *testing.T) {
 		change(o)
 		if a := o.speedup(); !a.Decision.Relaunch || a.Refused != "" {
 			t.Errorf("%s: %+v", name, a)
+		}
+	}
+}
+
+// Where the job's number of steps is not known, it is expected to go on for as long as it has run: with a checkpoint a
+// relaunch pays once the attempt has run for start / (1 - r), r being the present speed over the better plan's, and without
+// one for start / (1 - 2r), which is looked at then. A minute at least has to be saved, too.
+func TestSpeedUpWithoutAKnownEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		ran        time.Duration
+		gain       float64
+		checkpoint bool
+		relaunch   bool
+		again      time.Duration
+	}{
+		"at a checkpoint":              {ran: 5 * time.Minute, gain: 2, checkpoint: true, relaunch: true},
+		"at an early checkpoint":       {ran: 3 * time.Minute, gain: 2, checkpoint: true},
+		"a little faster, in time":     {ran: 21 * time.Minute, gain: 10. / 9, checkpoint: true, relaunch: true},
+		"a little faster, too early":   {ran: 19 * time.Minute, gain: 10. / 9, checkpoint: true},
+		"from the beginning":           {ran: 5 * time.Minute, gain: 4, relaunch: true},
+		"from the beginning, so early": {ran: 3 * time.Minute, gain: 4, again: 4 * time.Minute},
+		"less than twice as fast":      {ran: 5 * time.Minute, gain: 2},
+		"too much is done again":       {ran: 6 * time.Minute, gain: 4},
+	} {
+		o := rescuedInPlace()
+		o.best.gain, o.now.Stepping.Total = test.gain, 0
+		o.now.Stepping.Steps, o.now.Stepping.Last, o.now.Stepping.For = 100, 100, Seconds(test.ran)
+		if test.checkpoint {
+			o.job.Resumption.Exact = true
+			o.inv.Checkpoint, o.inv.CheckpointWritten = "ckpt-100", o.inv.At
+		}
+		a := o.speedup()
+		if a.Decision.Relaunch != test.relaunch || a.Again != test.again || !test.relaunch && !a.Later && a.Refused == "" {
+			t.Errorf("%s: again after %s, refused %q, decided %+v", name, a.Again, a.Refused, a.Decision)
+		}
+		if d := a.Decision; d.Relaunch && (!strings.Contains(d.Reason, "if the job goes on for as long as it has run") || !strings.Contains(d.Reason, "step 100, ")) {
+			t.Errorf("%s: %s", name, d.Reason)
+		}
+	}
+}
+
+// A run goes back, once, from a plan that was predicted to be faster and is slower, if that pays.
+func TestSlowerPlanIsLeft(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*prospects)
+		back   bool
+		resume string
+	}{
+		"at a checkpoint": {change: func(*prospects) {}, back: true, resume: "out/checkpoint-400"},
+		"from the beginning": {change: func(o *prospects) {
+			o.inv.Checkpoint, o.now.From, o.now.Stepping.For, o.now.Stepping.Steps = "", "", Seconds(2*time.Minute), 61
+		}, back: true},
+		"faster, but less than predicted": {change: func(o *prospects) { o.now.Stepping.For = Seconds(5 * time.Minute) }},
+		"near the end":                    {change: func(o *prospects) { o.now.Stepping.Total = 420 }},
+		"no checkpoint for long":          {change: func(o *prospects) { o.inv.Checkpoint = "" }},
+		"it went back before": {change: func(o *prospects) {
+			first := o.history[0]
+			first.Speedup = &Decision{Next: ran4}
+			o.history = append([]Attempt{first}, o.history...)
+		}},
+		"samples would be lost": {change: func(o *prospects) { o.job.Resumption.Data = "it begins the epoch anew" }},
+	} {
+		o := promising()
+		o.history[0] = ended(0, ran8, Diagnosis{Cause: cause.None})
+		o.history[0].Speedup = &Decision{Next: ran2}
+		o.history[0].Stepping = Stepping{Steps: 101, Last: 101, For: Seconds(90 * time.Second), Before: Seconds(30 * time.Second)}
+		test.change(o)
+		a := o.speedup()
+		d := a.Decision
+		if d.Relaunch != test.back || test.back && (!maps.Equal(d.Next, ran8) || d.Resume != test.resume) {
+			t.Errorf("%s: refused %q, decided %+v", name, a.Refused, d)
+		}
+		if test.back && !strings.Contains(d.Reason, "s before → back to the plan of attempt 0: micro batch 2→8") {
+			t.Errorf("%s: %s", name, d.Reason)
 		}
 	}
 }
@@ -398,7 +473,7 @@ func TestSpeedUpAfterRepeatsInPlace(t *testing.T) {
 		"nothing was done again":       {func(o *prospects) { o.now.InPlace = nil }, "no attempt of this run has resumed from a checkpoint and made a step", ""},
 		"switched off":                 {func(o *prospects) { o.policy.Speedup = false }, "recovery.climb = false", ""},
 		"once":                         {func(o *prospects) { o.history = []Attempt{{Speedup: &Decision{}}} }, "a run speeds up once", ""},
-		"not worth it":                 {func(o *prospects) { o.now.Stepping.Total = 700 }, "it would save", ""},
+		"not worth it":                 {func(o *prospects) { o.now.Stepping.Total = 300 }, "it would save", ""},
 		"equal on average only":        {func(o *prospects) { o.job.Loss = Loss{} }, "no faster plan is likely to fit", ""},
 		"also where speed is wanted":   {func(o *prospects) { o.job.Loss, o.policy.Prefer = Loss{}, Speed }, "no faster plan is likely to fit", ""},
 		"some calls used the remedies": {func(o *prospects) { o.now.Measured[0].InPlace = nil }, "no faster plan is likely to fit", ""},
