@@ -17,7 +17,7 @@ import torch
 
 from ..base import caught, meters, process, ranout, room, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
-from ..observe import repeats
+from ..observe import repeats, twice
 from ..remedies import checkpointing, compared, expandable, rungs, segments
 from . import beforeloss, proof, tuning
 
@@ -258,6 +258,9 @@ class Guard:
             self.stay()
         self.why = self.barred
         if self.barred:
+            return None
+        if twice.forward():
+            self.why = twice.FORWARD
             return None
         try:
             return Call(self.known, plain, args, kwargs, self.begins)

@@ -142,6 +142,8 @@ class Tensor(Kept):
 
     def matches(self, now):
         was = self.copy if self.copy is not None else self.ref()
+        if was is now:  # there is no copy to compare it with
+            return self.unwritten(now)
         return was is None or is_tensor(now) and equal(was, now.detach())
 
     def written(self):
@@ -376,14 +378,27 @@ def equal(one, other):
 
 
 def bits(tensor):
-    """Return the sum of a tensor's bits as integers: it shows a change that leaves the version. It is taken in pieces:
-    memory may be short."""
+    """Return a sum of a tensor's bits as integers: it shows a change that leaves the version. Each has another factor, for
+    changes of the last bits up and down would cancel. It is taken in pieces: memory may be short."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     try:
-        pieces = tensor.detach().reshape(-1).split(PIECE)
-        return sum(piece.view(kinds[tensor.element_size()]).sum() for piece in pieces)
+        pieces, total = tensor.detach().reshape(-1).split(PIECE), 0
+        factors = mixed(torch.arange(1, len(pieces[0]) + 1, dtype=torch.int32, device=tensor.device))
+        for piece in pieces:
+            total = total * ODD + (piece.view(kinds[tensor.element_size()]) * factors[:len(piece)]).sum()
+        return total
     except (RuntimeError, KeyError, NotImplementedError):  # of a kind that has no bits, as a sparse one
         return 0
+
+
+ODD = 0x7FEB352D  # the constants and shifts are those of lowbias32, a mixing function of 32 bits
+
+
+def mixed(numbers):
+    """Return odd factors that are unlike each other."""
+    for shift, factor in ((16, ODD), (15, 0x846CA68B - (1 << 32)), (16, 1)):
+        numbers = (numbers ^ numbers >> shift) * factor
+    return numbers | 1
 
 
 def alike(one, other):

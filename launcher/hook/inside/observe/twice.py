@@ -18,7 +18,7 @@ def arm(root, tell):
     state.update(tell=tell, root=root, undo=[])
     for name in AT:
         watch(torch.autograd, name)
-    if forward(torch):
+    if forward():
         seen("derivatives in the forward direction")
 
 
@@ -44,10 +44,18 @@ def remove(module, name, plain, call):
         guard.engine = plain
 
 
-def forward(torch):
+FORWARD = "the job takes derivatives in the forward direction, which belong to the call: neither a second one nor its parts have them later"
+
+forwards_seen: set = set()  # not empty once the root was called so
+
+
+def forward():
     """Return whether the root is called to be differentiated in the forward direction."""
     module = sys.modules.get("torch.autograd.forward_ad")
-    return getattr(module, "_current_level", -1) >= 0
+    if getattr(module, "_current_level", -1) < 0:
+        return False
+    forwards_seen.add(True)
+    return True
 
 
 @process.guarded

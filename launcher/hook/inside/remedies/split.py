@@ -16,7 +16,7 @@ import torch
 
 from ..base import process, ranout, session, wall
 from ..model import blocks, callstate, exclusions, forwards, garbage, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
-from ..observe import loaders, loss, repeats
+from ..observe import loaders, loss, repeats, twice
 from . import recompute, remedy
 
 VALUES = (2, 4, 8, 16, 32)
@@ -41,6 +41,9 @@ class Unfit(Exception):
 def look(root, args, kwargs):
     """Examines a call of the root. Returns whether the rows depend on each other, as rows.py does."""
     split = state["first"] = Split(root)
+    if twice.forwards_seen:
+        state["refusal"] = twice.FORWARD
+        return rows.Answer("unknown", twice.FORWARD)
     try:
         call = split.call_of(args, kwargs)
     except rows.Unknown as e:
