@@ -138,7 +138,7 @@ func keepKnown(l *strategy.LossSeen) {
 	if l.Uniform != "yes" && l.Uniform != "no" {
 		l.Uniform = ""
 	}
-	if !slices.Contains(answers, l.Rows) {
+	if l.Rows != "no" {
 		l.Rows, l.RowsReason = "", ""
 	}
 	if !slices.Contains(answers, l.ModelRows) {
