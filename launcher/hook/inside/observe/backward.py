@@ -146,11 +146,6 @@ def say(word, reason):
         loss.scale(word, reason)
 
 
-def question():
-    """Return what asks the process that ends about its batches, None where nothing is open."""
-    return batches_part.question()
-
-
 def withdraw(divided):
     """Reports no scale; a wrong one where gpurun has changed the number of micro batches, and what is backpropagated is
     not divided by anything."""

@@ -124,19 +124,7 @@ def rearranged(call, who, function, args, kwargs):
             bound.arguments.setdefault(open_ended, {})[keyword] = value
 
     change(call, who, get, put)
-    # In the order of the signature: added arguments follow the given ones.
-    order = [n for n in kinds if n in bound.arguments]
-    bound.arguments = type(bound.arguments)((n, bound.arguments[n]) for n in order)
-    positional, named = list(args), dict(kwargs)
-    for i, n in enumerate(list(kinds)[:len(args)]):
-        if kinds[n].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
-            positional[i] = bound.arguments[n]
-    for n in order[0:]:
-        if n == open_ended:
-            named.update(bound.arguments[n])
-        elif n not in list(kinds)[:len(args)]:
-            named[n] = bound.arguments[n]
-    return tuple(positional), named
+    return bound.args, bound.kwargs
 
 
 def constructor(kind, call, after=None):
