@@ -9,12 +9,11 @@ import (
 // mostPressed bounds the warnings about memory pressure in an attempt.
 const mostPressed = 8
 
-// warnOfPressure warns of memory pressure: once for each rank, and once more when its process has tried a
-// remedy.
+// warnOfPressure warns of memory pressure: once for each rank, and once more when its process cannot end it.
 func (w *watch) warnOfPressure() {
 	for _, r := range w.evidence.Pressure() {
 		known := slices.ContainsFunc(w.pressure, func(o strategy.RankPressure) bool {
-			return o.Rank == r.Rank && o.Tried == r.Tried && o.Why == r.Why
+			return o.Rank == r.Rank && o.Why == r.Why
 		})
 		if known || len(w.pressure) == mostPressed {
 			continue

@@ -12,12 +12,6 @@ type Pressure struct {
 	Retries int64 `json:"retries"` // in so many Steps, the last of which was Step
 	Steps   int   `json:"steps"`
 	Step    int   `json:"step"`
-	// Tried is the remedy that the process tried for ten steps; empty: none. It was kept if that
-	// ended the retries and made the steps faster. Before and After are the times of a step.
-	Tried  Remedy  `json:"tried,omitempty"`
-	Kept   bool    `json:"kept,omitempty"`
-	Before Seconds `json:"before_seconds,omitempty"`
-	After  Seconds `json:"after_seconds,omitempty"`
 	// Why is the reason why the process cannot end it, in the steps after a repeat; empty: not known.
 	Why string `json:"why,omitempty"`
 }
@@ -64,14 +58,7 @@ func RetriesWords(n int64) string {
 func (r RankPressure) Sentence(ends string) string {
 	words := fmt.Sprintf("rank %d: the allocator had to free and retry %s in %s up to step %d; this slows training",
 		r.Rank, Count(int(r.Retries), "time"), Count(r.Steps, "step"), r.Step)
-	seconds := fmt.Sprintf("a step takes %.2f s with activation checkpointing, and took %.2f s",
-		r.After.Duration().Seconds(), r.Before.Duration().Seconds())
-	switch {
-	case r.Kept:
-		return words + "; " + seconds + ": they stay on for inputs of this size"
-	case r.Tried != "":
-		words += "; " + seconds + ": that was undone"
-	case r.Why != "":
+	if r.Why != "" {
 		words += "; " + r.Why
 	}
 	if ends != "" {

@@ -54,8 +54,7 @@ type Loss struct {
 	// Weighted: micro batches are weighted by their tokens or samples, as by transformers'
 	// num_items_in_batch, so padding does not matter.
 	Weighted bool `json:"weighted,omitempty"`
-	// Own: the job's code may compute the loss. Then the process has to show that no sample's part
-	// of it depends on other samples.
+	// Own: the job's code may compute the loss, so it is not known whether samples depend on each other in it.
 	Own bool `json:"own,omitempty"`
 }
 
@@ -67,8 +66,7 @@ type LossSeen struct {
 	// Uniform is "yes" if all batches had one shape and no padding, else "no".
 	Uniform string `json:"uniform,omitempty"`
 	Reason  string `json:"reason,omitempty"` // how the process found out, as the end of a sentence
-	// Rows is "yes" if each sample's part of the loss depends on that sample's outputs alone, else "no" or
-	// "unknown" with the reason: the graph of the loss shows it.
+	// Rows is "no", with the reason, if the loss selects among the samples or compares them: its graph shows it.
 	Rows       string `json:"rows,omitempty"`
 	RowsReason string `json:"rows_reason,omitempty"`
 	// ModelRows is the same of the model's forward: a process that ran out of memory is asked for it.
@@ -78,8 +76,7 @@ type LossSeen struct {
 	// those of the attempt with the job's own batch.
 	Outside *Outside `json:"outside,omitempty"`
 	Differs string   `json:"differs,omitempty"`
-	// Numbers are numbers of the training that its batch should not change: "weight_decay of
-	// AdamW", "a number in train.py:40".
+	// Numbers are numbers of the training that its batch should not change: "weight_decay of AdamW".
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 	// Samples is the number of samples in the data set of the loader that gives the batches, and Batch
 	// the loader's micro batch; 0: not known.
@@ -150,10 +147,10 @@ func (l LossSeen) with(other LossSeen) LossSeen {
 	if l.Uniform == "" || other.Uniform == "no" {
 		l.Uniform = cmp.Or(other.Uniform, l.Uniform)
 	}
-	known := []string{"", "unknown", "yes", "no"}
-	if slices.Index(known, other.Rows) > slices.Index(known, l.Rows) {
+	if other.Rows == "no" && l.Rows != "no" {
 		l.Rows, l.RowsReason = other.Rows, other.RowsReason
 	}
+	known := []string{"", "unknown", "yes", "no"}
 	if slices.Index(known, other.ModelRows) > slices.Index(known, l.ModelRows) {
 		l.ModelRows, l.ModelRowsReason = other.ModelRows, other.ModelRowsReason
 	}
@@ -323,8 +320,6 @@ func (j Job) divided(history []Attempt) (class Training, reason string) {
 		return Average, cmp.Or(seen.ModelRowsReason, "the samples of a batch depend on each other")
 	case seen.Scale != ScaleKept:
 		return Average, proof + "the process has not confirmed it"
-	case (j.Loss.Own || j.Loss.Class == "") && seen.Rows != "yes":
-		return Average, unshown + cmp.Or(seen.RowsReason, "no loss was seen")
 	case (j.Loss.Own || j.Loss.Class == "") && seen.ModelRows != "yes":
 		return Average, unshown + cmp.Or(seen.ModelRowsReason, "the model was not asked")
 	case seen.Uniform == "no" && !j.Loss.Weighted && !seen.Weighted:

@@ -38,8 +38,9 @@
 //	          rungs.py lists them; remedy.py is the base class of those for a call that ran out of memory; states.py,
 //	          visits.py and hosttensors.py keep the optimizer's states in host memory
 //	observe   calls.py and the frameworks' files: settings, and orders that change an argument in the job's code;
-//	          loaders.py, batches.py, backward.py, loss.py and lossgraph.py: batches, and the scale of the loss;
-//	          memory.py, steps.py, pace.py, snapshot.py: memory.json, the file steps, a rank's own share, the allocator
+//	          loaders.py, batches.py, backward.py, loss.py and lossgraph.py: batches, the scale of the loss, and what it
+//	          selects; memory.py, steps.py, pace.py, snapshot.py: memory.json, the file steps, a rank's own share, and
+//	          the allocator
 //	model     root.py, the module that is trained, at its first call, and rootcalls.py, all later ones; blocks.py, its
 //	          repeated blocks; exclusions.py, models that are left alone; forwards.py, how the hook gets between a module
 //	          and its forward; places.py, reach.py and the files of states: what a forward changes beside its output

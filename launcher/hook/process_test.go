@@ -523,28 +523,6 @@ func TestUnexpectedCallIsLeftAlone(t *testing.T) {
 	}
 }
 
-// An optimizer is made as another class that takes the same arguments.
-func TestOptimizerIsMadeAsAnotherClass(t *testing.T) {
-	needs(t)
-	for to, want := range map[string]string{"torch.optim.Adagrad": "", "nothing.of.that.Name": "nothing"} {
-		r := newTrial(t)
-		r.orders = Orders{Script: testdata(t, "plain.py"), Hooks: true, Calls: []strategy.Call{
-			{Name: "torch.optim.AdamW", Knob: strategy.Optimizer, From: "adamw", To: to},
-		}}
-		out := r.warmed(t, r.orders.Script)
-		said, _ := r.told(t)
-		if want != "" {
-			if said.Settings[strategy.Optimizer] != "adamw" || !strings.Contains(said.Failed[strategy.Optimizer], want) {
-				t.Errorf("told %+v", said)
-			}
-			continue
-		}
-		if diff := cmp.Diff(strategy.Changes{strategy.Optimizer: {"adamw", "adagrad"}}, said.Applied); diff != "" || said.Settings[strategy.Optimizer] != "adagrad" || out != "gpurun: AdamW: torch.optim.Adagrad\n" {
-			t.Errorf("%s: told %+v, wrote %q", diff, said, out)
-		}
-	}
-}
-
 // torch.compile makes the same of a job, and remedies are not tried on what it compiles.
 func TestCompiledModelsAreLeftAlone(t *testing.T) {
 	path := needs(t)

@@ -34,9 +34,6 @@ func parseSaid(text []byte) (said strategy.ProcessReport, problems []string, ok 
 	if r := said.InPlaceRefused; r != nil && !slices.Contains(strategy.InPlacePhases, r.Phase) {
 		said.InPlaceRefused = nil
 	}
-	if r := said.Pressure; r != nil && !slices.Contains(strategy.DeviceRemedies, r.Tried) {
-		r.Tried, r.Kept = "", false
-	}
 	for _, of := range []any{&said.PID, &said.World, &said.TotalSteps, said.Model, said.InPlaceRefused, said.Pressure} {
 		bound(of)
 	}
@@ -138,7 +135,7 @@ func keepKnown(l *strategy.LossSeen) {
 	if l.Uniform != "yes" && l.Uniform != "no" {
 		l.Uniform = ""
 	}
-	if !slices.Contains(answers, l.Rows) {
+	if l.Rows != "no" {
 		l.Rows, l.RowsReason = "", ""
 	}
 	if !slices.Contains(answers, l.ModelRows) {

@@ -100,7 +100,7 @@ func TestHostileReportIsBounded(t *testing.T) {
 		"loss unknown":        {`{"pid": 7, "loss": {"scale": "large", "uniform": "maybe", "rows": "often", "rows_reason": "x"}}`, &strategy.ProcessReport{PID: 7, Loss: &strategy.LossSeen{}}},
 		"who told nothing":    {`{"pid": 7, "told_by": {"micro_batch_size": "Trainer"}}`, &strategy.ProcessReport{PID: 7}},
 		"negative":            {`{"pid": 7, "world": -3, "total_steps": -9, "model": {"parameters": -1, "bytes": {"x": -1}}}`, &strategy.ProcessReport{PID: 7, Model: &strategy.Model{}}},
-		"pressure": {`{"pid": 7, "pressure": {"retries": -4, "steps": 20, "step": 9000000000000000000, "tried": "magic", "kept": true}}`,
+		"pressure": {`{"pid": 7, "pressure": {"retries": -4, "steps": 20, "step": 9000000000000000000, "tried": "checkpointing", "kept": true}}`,
 			&strategy.ProcessReport{PID: 7, Pressure: &strategy.Pressure{Steps: 20, Step: mostNumber}}},
 		"huge": {`{"pid": 7, "model": {"parameters": 9000000000000000000}}`, &strategy.ProcessReport{PID: 7, Model: &strategy.Model{Parameters: mostNumber}}},
 		"long": {`{"pid": 7, "refused": {"attention": "` + long + `"}, "settings": {"optimizer": "` + long + `"}}`,

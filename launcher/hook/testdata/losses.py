@@ -1,4 +1,4 @@
-# Reads the graphs of many losses over 8 samples, and prints for each what is found: a line of JSON.
+# Reads the graphs of many losses over 8 samples, and prints for each what is found: a line of JSON. "": nothing.
 # No operation may be called while a graph is read.
 import json
 import sys
@@ -17,14 +17,15 @@ words = torch.randint(0, CLASSES, (ROWS, LENGTH))
 mask = torch.ones(ROWS, LENGTH)
 mask[0, 3:] = 0
 net, tokens = torch.nn.Linear(7, CLASSES), torch.nn.Embedding(CLASSES, CLASSES)
-head = torch.nn.Parameter(torch.randn(CLASSES, 4))
+head, wide = torch.nn.Parameter(torch.randn(CLASSES, 4)), torch.nn.Parameter(torch.randn(ROWS, ROWS))
+given_mask = torch.rand(ROWS) > 0.5
 READING: list = []
-LOADED = [x, labels, targets, weights, words, mask]
+LOADED = [x, labels, targets, weights, words, mask, given_mask]
 
 
 def out(module=net, given=x):
     value = module(given)
-    lossgraph.mark(value, 0)
+    lossgraph.mark(value)
     return value
 
 
@@ -86,14 +87,9 @@ def of_each(function):
     return function(one).mean()
 
 
-def above_mean():
-    one = per_sample()
-    return (one - one.mean()).relu().sum()
-
-
 def inside_of_the_root(function):
     value = function()
-    lossgraph.mark(value, -1)
+    lossgraph.mark(value)
     return value
 
 
@@ -112,7 +108,7 @@ def checkpointed():
 
 
 LOSSES = {
-    "yes": {
+    "": {
         "cross entropy": lambda: F.cross_entropy(out(), labels),
         "cross entropy, sum": lambda: F.cross_entropy(out(), labels, reduction="sum"),
         "cross entropy, none and mean": lambda: per_sample().mean(),
@@ -145,20 +141,37 @@ LOSSES = {
         "norm of each sample": lambda: out().norm(dim=1).mean(),
         "computed in the root": lambda: inside_of_the_root(lambda: F.cross_entropy(raw(), labels)),
         "a mean computed in the root": lambda: inside_of_the_root(lambda: raw().pow(2).mean()) / 2,
+        "mean over a mask": token_mean,
+        "tokens of a mask": lambda: F.cross_entropy(out(tokens, words)[mask.bool()], words[mask.bool()]),
+        "weights from elsewhere": lambda: (per_sample() * (weights / weights.sum())).sum(),
+        "masked by a threshold": lambda: (per_sample() * (per_sample() > 1).float()).mean(),
+        "divergence": lambda: F.kl_div(out().log_softmax(1), targets.softmax(1), reduction="batchmean"),
+        "ctc": lambda: F.ctc_loss(out().log_softmax(1)[:, None], labels[None, :2] % 4 + 1, [ROWS], [2]),
+        "neighbours": lambda: F.mse_loss(out(), out().roll(1, 0)),
+        "checkpointed": checkpointed,
+        "another function": lambda: torch.fft.rfft(out()).abs().mean(),
+        "the most of a parameter": lambda: F.cross_entropy(out(), labels) + 0.1 * wide.abs().max(),
+        "real tokens": lambda: F.cross_entropy(out(tokens, words).flatten(0, 1)[mask.flatten().bool()], words[mask.bool()]),
+        "the largest score, samples second": lambda: out().t().max(0).values.mean(),
+        "a mask of the loader": lambda: per_sample()[given_mask].mean(),
+        "an index of all samples": lambda: per_sample()[torch.randperm(ROWS)].mean(),
+        "routes in the root": lambda: inside_of_the_root(lambda: F.cross_entropy(raw().topk(2, dim=1).values, labels % 2)),
+        "root of a mean": lambda: F.mse_loss(out(), targets).sqrt(),
+        "targets repeated": lambda: F.mse_loss(out()[:, :1], column),
+        "targets repeated by hand": lambda: (out()[:, :1] - column).pow(2).mean(),
     },
     "no": {
         "classes weigh": lambda: F.cross_entropy(out(), labels, weight=torch.rand(CLASSES)),
         "contrast": contrast,
-        "root of a mean": lambda: F.mse_loss(out(), targets).sqrt(),
         "spread over the samples": lambda: out().std(0).mean(),
         "softmax over the samples": lambda: -out()[:, 0].log_softmax(0).mean(),
         "softmax over the batch": lambda: -(out().log_softmax(0) * targets).sum(),
         "logsumexp of the batch": lambda: per_sample().logsumexp(0),
-        "targets repeated": lambda: F.mse_loss(out()[:, :1], column),
-        "targets repeated by hand": lambda: (out()[:, :1] - column).pow(2).mean(),
         "one list of scores": lambda: F.cross_entropy(out()[:, 0], torch.rand(ROWS).softmax(0)),
-        "compared with the mean": above_mean,
         "norm of the batch": lambda: out().norm(),
+        "samples second": lambda: out().t().softmax(1).pow(2).sum(),
+        "cosines": lambda: (F.normalize(out()) @ F.normalize(out()).t()).pow(2).mean(),
+        "a covariance": lambda: (out().t() @ out()).pow(2).mean(),
         "distances": lambda: torch.cdist(out(), out()).mean(),
     },
     "refused": {
@@ -177,19 +190,13 @@ LOSSES = {
         "nonzero": nonzero,
         "index select": chosen,
         "masked select": masked_select,
+        "topk of columns": lambda: out().topk(2, dim=0).values.mean(),
+        "topk, samples second": lambda: out().t().topk(2, dim=1).values.mean(),
+        "smallest of two": lambda: (F.cross_entropy(out(), labels) + per_sample().sort().values[:2].mean()) / 2,
+        "gathered": lambda: per_sample().gather(0, per_sample().argsort()[:3]).mean(),
+        "hardest tokens in the root": lambda: inside_of_the_root(lambda: F.cross_entropy(raw(), labels, reduction="none").sort().values[:3].mean()),
         "hardest tokens of the batch": hardest_tokens,
         "topk in the root": lambda: inside_of_the_root(lambda: F.cross_entropy(raw(), labels, reduction="none").topk(2).values.mean()),
-    },
-    "unknown": {
-        "mean over a mask": token_mean,
-        "tokens of a mask": lambda: F.cross_entropy(out(tokens, words)[mask.bool()], words[mask.bool()]),
-        "weights from elsewhere": lambda: (per_sample() * (weights / weights.sum())).sum(),
-        "masked by a threshold": lambda: (per_sample() * (per_sample() > 1).float()).mean(),
-        "divergence": lambda: F.kl_div(out().log_softmax(1), targets.softmax(1), reduction="batchmean"),
-        "ctc": lambda: F.ctc_loss(out().log_softmax(1)[:, None], labels[None, :2] % 4 + 1, [ROWS], [2]),
-        "neighbours": lambda: F.mse_loss(out(), out().roll(1, 0)),
-        "checkpointed": checkpointed,
-        "another function": lambda: torch.fft.rfft(out()).abs().mean(),
     },
 }
 
@@ -200,12 +207,13 @@ for want, losses in LOSSES.items():
     for name, make in losses.items():
         loss = make()
         node = loss.grad_fn
-        while node.name().startswith("Div") and not lossgraph.marked(node, 0) and name != "mean over a mask":
+        while node.name().startswith("Div") and lossgraph.marked(node, 0) is None and not any(child for child, _ in node.next_functions[1:]):
             node = node.next_functions[0][0]
         READING.append(True)
         with torch.autograd.profiler.profile() as seen:
-            word, why, how = lossgraph.read(node, ROWS, {t.data_ptr() for t in LOADED})
+            selects, compares = lossgraph.read(node, ROWS, {t.data_ptr() for t in LOADED})
         READING.pop()
         computed = {e.name for e in seen.function_events} - ALLOWED
         loss.backward()
-        print(json.dumps({"loss": name, "want": want, "word": word, "why": why, "computed": sorted(computed)}))
+        word = "refused" if selects else "no" if compares else ""
+        print(json.dumps({"loss": name, "want": want, "word": word, "why": selects or compares, "computed": sorted(computed)}))

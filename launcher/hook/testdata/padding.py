@@ -7,7 +7,7 @@ import torch
 sys.path.append(sys.argv[1])
 from inside.base import process, rank  # noqa: E402
 from inside.model import rootcalls  # noqa: E402
-from inside.observe import backward, batches, loss  # noqa: E402
+from inside.observe import batches, loss  # noqa: E402
 
 rank.start.update(role="rank", told={})
 process.state.update(orders={})
@@ -26,7 +26,7 @@ for name, given, want in (
     process.told.pop("loss", None)
     rootcalls.listeners = [batches.first(net, (), given)]
     before = dict(loss.known())
-    asked = backward.question()
+    asked = batches.question((), given)
     if asked:
         asked()
     print(json.dumps({"batch": name, "want": want, "before": before, "after": loss.known()}))

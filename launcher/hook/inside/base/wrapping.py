@@ -9,11 +9,23 @@ def like(function, wrapper):
     return wrapper
 
 
+def put(owner, name, function):
+    """Give a module or a class a function in place of another. Return what puts that back, unless somebody else has
+    replaced it since."""
+    own, plain = name in vars(owner), vars(owner).get(name)
+    setattr(owner, name, function)
+
+    def undo():
+        if vars(owner).get(name) is function:
+            setattr(owner, name, plain) if own else delattr(owner, name)
+
+    return undo
+
+
 def placed(kind, name, wrapper):
-    """Give a class a method in place of another: pickle finds it by the name that it has there."""
+    """Give a class a method in place of another, as put does: pickle finds it by the name that it has there."""
     wrapper.__module__, wrapper.__qualname__ = kind.__module__, kind.__qualname__ + "." + name
-    setattr(kind, name, wrapper)
-    return wrapper
+    return put(kind, name, wrapper)
 
 
 def replace(owner, name, run, static=False):
@@ -21,9 +33,4 @@ def replace(owner, name, run, static=False):
     that back, unless somebody else has replaced it since."""
     plain = getattr(owner, name)
     mine = like(plain, wall.wrapped(plain, run))
-
-    def put(function):
-        setattr(owner, name, staticmethod(function) if static else function)
-
-    put(mine)
-    return lambda: put(plain) if getattr(owner, name) is mine else None
+    return put(owner, name, staticmethod(mine) if static else mine)

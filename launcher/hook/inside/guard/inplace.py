@@ -15,7 +15,7 @@ import weakref
 
 import torch
 
-from ..base import caught, meters, process, ranout, room, session, wall
+from ..base import caught, meters, process, ranout, room, session, wall, wrapping
 from ..model import blocks, callstate, exclusions, forwards, garbage, oldgraph, places, rootcalls, rootstate
 from ..observe import repeats, twice
 from ..remedies import checkpointing, compared, expandable, rungs, segments
@@ -130,16 +130,14 @@ class Guard:
 
     def notice(self, name):
         """Note where the job hangs a hook on a tensor of a graph."""
-        Tensor = self.torch.Tensor
-        plain, own, hooked = getattr(Tensor, name), name in vars(Tensor), wall.alone(self.hooked)
+        plain, hooked = getattr(self.torch.Tensor, name), wall.alone(self.hooked)
 
         def method(tensor, *args, **kwargs):
             if not tensor.is_leaf:
                 hooked()
             return plain(tensor, *args, **kwargs)
 
-        setattr(Tensor, name, functools.wraps(plain)(method))
-        return lambda: setattr(Tensor, name, plain) if own else delattr(Tensor, name)
+        return wrapping.put(self.torch.Tensor, name, functools.wraps(plain)(method))
 
     def remove(self):
         """Undo install(): passes are no longer repeated."""

@@ -10,7 +10,7 @@ import traceback
 
 from ..base import process, ranout, session, wall
 from ..model import garbage, rootcalls, rootstate
-from ..observe import backward, loaders, trainerloss
+from ..observe import batches, loaders, trainerloss
 from ..remedies import split
 
 
@@ -49,10 +49,10 @@ def ask(value, trace, alone, began):
 
 def questions(trace):
     """Return the questions that are open."""
-    found = [wall.alone(part.question)() for part in (trainerloss, backward, loaders)]
+    found = [wall.alone(part.question)() for part in (trainerloss, loaders)]
     call = latest(trace)
     if call is not None:
-        found.append(lambda: rows(*call))
+        found += [wall.alone(batches.question)(*call[1:3]), lambda: rows(*call)]
     return [each for each in found if each is not None]
 
 

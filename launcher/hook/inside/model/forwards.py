@@ -72,8 +72,8 @@ def add(table, module, run):
 
 
 def layer(kind):
-    """Puts a forward before the class's own, and returns (its table, it, whether the class had one)."""
-    table, original, own = Table(), kind.forward, "forward" in kind.__dict__
+    """Puts a forward before the class's own, and returns its table, and what undoes that."""
+    table, original = Table(), kind.forward
     number = id
 
     def forward(self, *args, **kwargs):
@@ -84,8 +84,7 @@ def layer(kind):
 
     # TorchScript reads the original's source, and looks its names up in this function.
     forward = types.FunctionType(forward.__code__, original.__globals__, closure=forward.__closure__)
-    wrapping.placed(kind, "forward", functools.wraps(original)(forward))
-    return table, forward, own
+    return table, wrapping.placed(kind, "forward", functools.wraps(original)(forward))
 
 
 def call(module, run, quickly=None):
@@ -133,14 +132,9 @@ def copied_with(module, values, absent):
 
 
 def undo(layers):
-    for kind, (table, forward, own) in layers.items():
-        table.clear()
-        if kind.__dict__.get("forward") is not forward:
-            continue  # somebody has put another before it: an empty table changes nothing
-        if own:
-            kind.forward = forward.__wrapped__
-        else:
-            del kind.forward
+    for table, put_back in layers.values():
+        table.clear()  # where somebody has put another forward before it, an empty table changes nothing
+        put_back()
     layers.clear()
 
 

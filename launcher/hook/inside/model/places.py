@@ -14,7 +14,7 @@ import zlib
 
 import torch
 
-from ..base import wall
+from ..base import wall, wrapping
 from . import kinds
 
 MISSING, PRESENT = object(), object()
@@ -868,7 +868,6 @@ def watch():
     if UNDO:
         return
     Module = torch.nn.Module
-    plain = {name: getattr(Module, name) for name in ("__setattr__", "__delattr__", "register_buffer")}
 
     def around(function):
         def call(self, name, *args, **kwargs):
@@ -883,17 +882,13 @@ def watch():
 
         return functools.wraps(function)(call)
 
-    for name, function in plain.items():
-        own = around(function)
-        setattr(Module, name, own)
-        UNDO.append((Module, name, own, function))
+    for name in ("__setattr__", "__delattr__", "register_buffer"):
+        UNDO.append(wrapping.put(Module, name, around(getattr(Module, name))))
 
 
 def unwatch():
     while UNDO:
-        kind, name, own, function = UNDO.pop()
-        if getattr(kind, name) is own:
-            setattr(kind, name, function)
+        UNDO.pop()()
 
 
 def note(module, name, method):

@@ -63,7 +63,8 @@ def arm():
         return hook.get("run", called)(inner, self, args, kwargs)
 
     hook.setdefault("evaluate", None)
-    hook.update(armed=True, plain=plain, call=wrapping.placed(Module, "__call__", wrapping.like(plain, __call__)))
+    hook.update(armed=True, call=wrapping.like(plain, __call__))
+    hook["undo"] = wrapping.placed(Module, "__call__", __call__)
 
 
 def graded():
@@ -82,9 +83,7 @@ def disarm():
         return False
     hook["armed"] = False
     # Another tool may have put its function in front, and will restore this one when it is done.
-    Module = sys.modules["torch"].nn.Module
-    if Module.__call__ is hook["call"]:
-        Module.__call__ = hook["plain"]
+    hook["undo"]()
     return True
 
 

@@ -1,6 +1,6 @@
 # What the job's loop backpropagates in its first optimizer steps: whether the mean over a micro
-# batch was divided by the number of micro batches, and whether each sample's part of the loss is
-# computed from that sample alone (lossgraph.py). The nodes of the graph show both: nothing is computed.
+# batch was divided by the number of micro batches, and whether the loss selects among the samples, or
+# compares them (lossgraph.py). The nodes of the graph show both: nothing is computed.
 # Where the scale is not certain, nothing is reported.
 import math
 import os
@@ -10,15 +10,14 @@ from ..base import process, ranout, session, wall, wrapping
 from ..model import listed, rootcalls
 from . import batches as batches_part, huggingface, loss, lossgraph, memory, microbatches
 
-
-MEAN, SUM = 1, 2  # PyTorch's numbers of reductions
+MEAN, SUM = lossgraph.MEAN, lossgraph.SUM
 ROWS = 3  # a sum over what has an entry for each sample, such as a loss without a reduction
 SAME = ("ToCopyBackward", "CloneBackward", "AliasBackward", "ViewBackward", "SqueezeBackward", "NegBackward")
 DEPTH = 200  # nodes between the loss and its functions
 MOST = 4096  # passes before a step
 READS = 8  # passes whose graph is read
 
-state: dict = {"passes": [], "reads": 0, "first": None}
+state: dict = {"passes": [], "reads": 0}
 
 
 def arm(torch):
@@ -76,36 +75,18 @@ def capturing():
 
 
 def samples(found):
-    """Reports whether each sample's part of the loss is computed from that sample alone."""
-    how: tuple = ((), ())
-    word, why = "unknown", "a backward pass was given more than the loss"
+    """Reports a loss that selects among the samples of a micro batch, or compares them."""
+    selects = compares = ""
     if found.node is not None and not found.strange:
-        word, why, how = lossgraph.read(found.node, microbatches.state["rows"], microbatches.given())
-    if state["first"] is None:
-        state["first"] = how
-        module = microbatches.state["module"]
-        hook = hooked(module()) if module is not None else ""
-        word, why = ("no", hook) if hook and word != "refused" else (word, why)
-        loss.numbers({"number %d in the loss (%s)" % (i + 1, name): value for i, (name, value) in enumerate(how[1])})
-    if word == "yes" and found.computed:
-        word, why = "unknown", "the loss is divided by a tensor that may differ from one micro batch to the next"
-    if word == "yes" and len(state["passes"]) > 1 and not huggingface.trainers:
-        word, why = alike(state["passes"][-2].how, how)
-    found.how = how
-    if word == "refused":
-        why = "%s, in the loss of %s" % (why, place())
-        process.note("refused", {"micro_batch_size": why, "gradient_accumulation_steps": why})
-        word = "no"
-    loss.rows(word, why)
-
-
-def alike(before, now):
-    """Compares two micro batches of a step."""
-    if before[0] != now[0]:
-        return "no", "the micro batches of a step compute their losses in several ways"
-    if before[1] != now[1]:
-        return "no", "a number in the loss is another in each micro batch"
-    return "yes", ""
+        selects, compares = lossgraph.read(found.node, microbatches.state["rows"], microbatches.given())
+    if selects:
+        compares = "%s, in the loss of %s" % (selects, place())
+        process.note("refused", {"micro_batch_size": compares, "gradient_accumulation_steps": compares})
+    module = microbatches.state["module"]
+    if not compares and state["reads"] == 1 and module is not None:
+        compares = hooked(module())
+    if compares:
+        loss.say(rows="no", rows_reason=compares)
 
 
 def hooked(root):
@@ -165,11 +146,6 @@ def say(word, reason):
         loss.scale(word, reason)
 
 
-def question():
-    """Return what asks the process that ends about its batches, None where nothing is open."""
-    return batches_part.question()
-
-
 def withdraw(divided):
     """Reports no scale; a wrong one where gpurun has changed the number of micro batches, and what is backpropagated is
     not divided by anything."""
@@ -188,8 +164,7 @@ class Pass:
 
     def __init__(self, tensor, strange):
         self.factor, self.divided, self.scaled, self.strange, self.ignoring = 1.0, False, False, strange or tensor.numel() != 1, []
-        self.left, self.computed, self.how = DEPTH, False, ((), ())
-        self.node, self.reduction = None, None
+        self.left, self.node, self.reduction = DEPTH, None, None
         try:
             self.read(tensor)
         except lossgraph.Hooked:
@@ -202,7 +177,7 @@ class Pass:
 
     def outer(self, node):
         """Follows the numbers that the whole loss is multiplied by, and returns the node below them."""
-        while node is not None and not lossgraph.marked(node, 0):
+        while node is not None and lossgraph.marked(node, 0) is None:
             value = scalar(node)
             if value is None:
                 if not node.name().startswith(SAME):
@@ -211,7 +186,6 @@ class Pass:
                 self.scaled = True
             else:
                 self.factor, self.divided = self.factor * value, True
-                self.computed = self.computed or lossgraph.number(lossgraph.saved(node, "other")) is None
             node = node.next_functions[0][0]
         return node
 

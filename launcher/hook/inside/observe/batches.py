@@ -32,8 +32,7 @@ class Batches:
         self.drawn, self.shapes, self.counted, self.calls, self.ignored, self.rows = [], {}, {}, 0, {-100}, 0
         self.due, self.pid = 0.0, os.getpid()
         self.reads = bool(process.orders().get("batch"))
-        self.maybe = []  # arguments that may be padded
-        self.latest, self.ignoring = [], []  # weakly: of the latest batch what may be padded, and what the loss ignores of it
+        self.ignoring: list = []  # weakly: of the latest batch what the loss was given to ignore some of
 
     def begin(self, args, kwargs):
         root = self.root()
@@ -42,8 +41,6 @@ class Batches:
             return
         self.calls += 1
         if self.calls > LOOKS and not self.drawn and rootcalls.have_shapes(self.shapes, args, kwargs):
-            if self.maybe:
-                self.latest = [(key, weakref.ref(args[key] if type(key) is int else kwargs[key])) for key in self.maybe]
             return
         look(self, args, kwargs)
 
@@ -58,11 +55,8 @@ class Batches:
             self.no(why)
         elif self.reads:
             self.read([(name, t) for name, t in found if self.calls <= LOOKS or t.device.type == "cpu"] + drawn)
-        else:
-            maybe = [each for each in found + drawn if can_be_padded(each)]
-            self.latest, self.maybe = [(name, weakref.ref(t)) for name, t in maybe], [key for key, value in given.items() if any(value is t for _, t in maybe)]
-            if self.calls == 1 and not any(map(can_be_padded, found + drawn)):
-                loss.say(uniform="yes")
+        elif self.calls == 1 and not any(map(can_be_padded, found + drawn)):
+            loss.say(uniform="yes")
 
     def read(self, found):
         """Reads what may be padded."""
@@ -123,12 +117,14 @@ class Batches:
     def ignores(self, value, target):
         """Notes labels that the loss ignores, in the first steps."""
         self.ignored.add(value)
-        if not self.reads:
-            self.ignoring = [(value, weakref.ref(target))]
-        elif target.numel() <= LARGE:
+        if self.reads:
             self.ignores_of(value, target)
+        else:
+            self.ignoring = [(value, weakref.ref(target))]
 
     def ignores_of(self, value, target):
+        if target.numel() > LARGE:
+            return
         rows = self.rows if self.rows and target.numel() % self.rows == 0 else 1
         ignored = (target == value).reshape(rows, -1).sum(1)
         why = self.counts(("target", value), ignored)
@@ -136,18 +132,6 @@ class Batches:
             why = "the batches are padded (the loss ignores labels of %s)" % value
         if why:
             self.no(why)
-
-    def ask(self):
-        """Reads the latest batch, as far as it is still there."""
-        found = [(name, ref()) for name, ref in self.latest]
-        ignoring = [(value, ref()) for value, ref in self.ignoring]
-        if any(t is None for _, t in found):
-            return
-        for value, target in ignoring:
-            if target is not None and target.numel() <= LARGE and "batches" in state:
-                self.ignores_of(value, target)
-        if "batches" in state:
-            self.read(found)
 
     def no(self, why):
         """Ends the observation: what was seen stays true."""
@@ -189,12 +173,20 @@ def quiet():
     return "batches" not in state or not state["batches"].reads
 
 
-def question():
-    """Return what asks the process that ends whether its latest batch is padded, None where that is known."""
+def question(args, kwargs):
+    """Return what asks the process that ends whether the batch of its latest call is padded, None where that is known."""
     batches = state.get("batches")
     if batches is None or batches.reads or loss.known().get("uniform"):
         return None
-    return batches.ask
+    targets = [(value, ref()) for value, ref in batches.ignoring]
+
+    def ask():
+        batches.read(leaves(dict(enumerate(args), **kwargs), ""))
+        for value, target in targets:
+            if target is not None:
+                batches.ignores_of(value, target)
+
+    return ask
 
 
 def follow():

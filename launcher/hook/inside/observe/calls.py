@@ -1,7 +1,6 @@
 # Settings in the code: gpurun's orders change the keyword arguments of a call that sets
 # up the job, each from a value that gpurun knows to another. One line reports it.
 import functools
-import importlib
 import inspect
 import sys
 
@@ -125,19 +124,7 @@ def rearranged(call, who, function, args, kwargs):
             bound.arguments.setdefault(open_ended, {})[keyword] = value
 
     change(call, who, get, put)
-    # In the order of the signature: added arguments follow the given ones.
-    order = [n for n in kinds if n in bound.arguments]
-    bound.arguments = type(bound.arguments)((n, bound.arguments[n]) for n in order)
-    positional, named = list(args), dict(kwargs)
-    for i, n in enumerate(list(kinds)[:len(args)]):
-        if kinds[n].kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
-            positional[i] = bound.arguments[n]
-    for n in order[0:]:
-        if n == open_ended:
-            named.update(bound.arguments[n])
-        elif n not in list(kinds)[:len(args)]:
-            named[n] = bound.arguments[n]
-    return tuple(positional), named
+    return bound.args, bound.kwargs
 
 
 def constructor(kind, call, after=None):
@@ -183,42 +170,6 @@ def settle_all():
 
 
 def arrived(name, torch):
-    """Called when torch is there: its own calls are DataLoader and the optimizers."""
+    """Called when torch is there: its own call is that of DataLoader."""
     if orders("torch.utils.data.DataLoader"):
         constructor(sys.modules["torch.utils.data.dataloader"].DataLoader, "torch.utils.data.DataLoader")
-    for i, o in enumerate(process.orders().get("calls") or []):
-        kind = getattr(torch.optim, o["call"].rpartition(".")[2], None)
-        if o["call"].startswith("torch.optim.") and kind is not None and process.orders().get("hooks"):
-            replace(i, o, kind)
-
-
-def replace(i, o, kind):
-    """Makes a class of optimizer create instances of another, which takes the same arguments."""
-
-    def __new__(cls, *args, **kwargs):
-        other = None
-        if cls is kind and (args or kwargs):
-            try:
-                other = instead(i, o, kind, args, kwargs)
-            except Exception as e:
-                process.note("failed", {o["knob"]: "%s: %s" % (o["to"], e)})
-        return object.__new__(cls) if other is None else other
-
-    kind.__new__ = __new__
-
-
-def instead(i, o, kind, args, kwargs):
-    module, _, name = o["to"].rpartition(".")
-    other = getattr(importlib.import_module(module), name)
-    takes = inspect.signature(other.__init__).parameters
-    bound = inspect.signature(kind.__init__).bind(None, *args, **kwargs).arguments
-    given = dict(list(bound.items())[1:])
-    options = dict(given.pop("kwargs", {}), **given)
-    for keyword in ("foreach", "fused", "capturable", "differentiable", "maximize"):  # how, not what
-        if keyword not in takes and not (keyword in ("differentiable", "maximize") and options.get(keyword)):
-            options.pop(keyword, None)
-    got = other(**options)
-    made[i] = True
-    applied(o, o.get("from") or kind.__name__)
-    tell("%s: %s" % (kind.__name__, o["to"]))
-    return got

@@ -154,20 +154,10 @@ def weakly(dataset):
 
 
 def length(dataset):
-    """Return the number of samples of a data set, None where only the job's own code knows it."""
-    data, kind = sys.modules["torch.utils.data"], type(dataset)
-    if kind in (list, tuple, range, sys.modules["torch"].Tensor):
-        return len(dataset)
-    counts = getattr(kind, "__len__", None)
-    if counts is data.TensorDataset.__len__:
-        return length(dataset.tensors[0])
-    if counts is data.Subset.__len__:
-        return length(dataset.indices)
-    if counts is data.ConcatDataset.__len__:
-        return length(range(dataset.cumulative_sizes[-1]))
-    if getattr(counts, "__module__", "") == "datasets.arrow_dataset":
-        return len(dataset)
-    return asked(dataset) if process.orders().get("batch") else None  # memory ran out before, and the batch is another
+    """Return the number of samples of a data set, None where only the job's own code knows it: that is asked once
+    memory has run out, and gpurun has changed the batch or the process ends."""
+    builtin = type(dataset) in (list, tuple, range)
+    return asked(dataset) if builtin or process.orders().get("batch") else None
 
 
 def question():

@@ -18,16 +18,6 @@ def no(why):
     say(uniform="no", **({} if known().get("scale") == "wrong" else {"reason": why}))
 
 
-WORST = ("yes", "unknown", "no")
-
-
-def rows(word, reason):
-    """Reports whether each sample's part of the loss depends on that sample alone: the worst word counts."""
-    now = known().get("rows")
-    if now not in WORST or WORST.index(word) > WORST.index(now):
-        say(rows=word, rows_reason=reason)
-
-
 def model_rows(word, reason):
     """Reports whether the model computes each row of a batch by itself, as the process that ran out of
     memory has shown."""

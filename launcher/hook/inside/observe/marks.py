@@ -9,7 +9,7 @@ class Marks:
     """Follows the lists of blocks of a model through one forward."""
 
     def __init__(self, lists, held, entered, times=None):
-        self.held, self.entered, self.times, self.lists, self.kinds = held, entered, times, [], []
+        self.held, self.entered, self.times, self.lists, self.undo = held, entered, times, [], []
         owners = {}
         for each in lists:
             told = {"path": each["path"], "bytes": [], "ends": [], "outputs": []}
@@ -21,7 +21,7 @@ class Marks:
             self.put(kind)
 
     def put(self, kind):
-        plain, own, owners = kind.__call__, "__call__" in kind.__dict__, self.owners
+        plain, owners = kind.__call__, self.owners
         begin, end, number = process.guarded(self.begin), process.guarded(self.end), id
 
         def __call__(self, *args, **kwargs):
@@ -33,8 +33,7 @@ class Marks:
             end(entry, (args, kwargs), output)
             return output
 
-        mine = wrapping.placed(kind, "__call__", wrapping.like(plain, __call__))
-        self.kinds.append((kind, plain, own, mine))
+        self.undo.append(wrapping.placed(kind, "__call__", wrapping.like(plain, __call__)))
 
     def begin(self, entry, args, kwargs):
         since, (told, count) = launches.now(), entry
@@ -64,12 +63,6 @@ class Marks:
     def over(self):
         """Ends the observation, and returns the lists that were called."""
         self.owners.clear()
-        for kind, plain, own, mine in self.kinds:
-            if kind.__dict__.get("__call__") is not mine:
-                continue
-            if own:
-                kind.__call__ = plain
-            else:
-                del kind.__call__
-        self.kinds = []
+        while self.undo:
+            self.undo.pop()()
         return [told for told in self.lists if told["bytes"]]

@@ -46,18 +46,7 @@ class Root:
         if state["module"]().training and torch.is_grad_enabled():
             state["calls"] += 1
         for tensor in values.tensors(output):
-            lossgraph.mark(tensor, row_dimension(tensor.shape, state["rows"]))
-
-
-def row_dimension(shape, rows):
-    """Return the dimension of an output that counts the rows, -1 for none."""
-    if rows:
-        for dim, n in enumerate(shape):
-            if n == rows:
-                return dim
-        if len(shape) and shape[0] and shape[0] % rows == 0:
-            return 0
-    return -1
+            lossgraph.mark(tensor)
 
 
 def first(root, args, kwargs):

@@ -10,7 +10,7 @@ import os
 import sys
 import time
 
-from ..base import digest, process, report, session, wall
+from ..base import digest, process, report, session, wall, wrapping
 from . import memory
 
 
@@ -87,14 +87,7 @@ def watch(memory):
         state.update(foreign=True, recording=False)
         return plain(*args, **kwargs)
 
-    state.update(plain=plain, theirs=theirs, memory=memory)
-    memory._record_memory_history = theirs
-
-
-def unwatch():
-    memory = state["memory"]
-    if memory._record_memory_history is state["theirs"]:
-        memory._record_memory_history = state["plain"]
+    state.update(plain=plain, unwatch=wrapping.put(memory, "_record_memory_history", theirs))
 
 
 def record(on):
@@ -118,7 +111,7 @@ def stepped(n):
             marks.clear()
     if state["mode"] == "first" and not state["recording"]:
         if not state["foreign"]:
-            process.guarded(unwatch)()
+            process.guarded(state["unwatch"])()
         state["busy"] = False
 
 

@@ -104,11 +104,3 @@ class Turned(Remedy):
         if self.turned or not self.refuses(self.guard.root()):
             self.turn()
             super().arm(size, longest)
-
-    def possible(self):
-        """Return whether the remedy is on for no call, and can be turned on."""
-        return self.size == self.longest == float("inf") and (self.turned or not self.refuses(self.guard.root()))
-
-    def disarm(self):
-        """Use the remedy for no call."""
-        self.size, self.longest, self.active = float("inf"), float("inf"), False

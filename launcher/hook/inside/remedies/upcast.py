@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from ..base import ranout, wall
+from ..base import ranout, wall, wrapping
 
 HALF = torch.bfloat16, torch.float16
 NAMED = re.compile("loss|criterion|entropy", re.IGNORECASE)
@@ -54,14 +54,7 @@ def method(name):
                     raise
         return later(self, self.shape, full)
 
-    own, convert = name in vars(Tensor), functools.wraps(plain)(convert)
-    setattr(Tensor, name, convert)
-
-    def undo():
-        if vars(Tensor).get(name) is convert:
-            setattr(Tensor, name, plain) if own else delattr(Tensor, name)
-
-    return undo
+    return wrapping.put(Tensor, name, functools.wraps(plain)(convert))
 
 
 def names_loss(code):

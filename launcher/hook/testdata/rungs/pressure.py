@@ -1,7 +1,6 @@
 """What is done about an allocator that gives its cache back in step after step."""
 import unittest
 
-import models
 from harness import part, rungs
 
 
@@ -10,24 +9,8 @@ class Pressure(unittest.TestCase):
         rungs()
         self.part, self.process = part("pressure"), part("process")
 
-    def test_decisions(self):
-        """By the retries and the seconds a step of each window, whether recomputation is possible: what is done."""
-        for windows, can, want in (
-            ([(0, 1.0)] * 9, True, [""] * 9),
-            ([(4, 1.0)] * 9, True, [""] * 9),
-            ([(9, 1.0), (0, 1.0)] * 4, True, [""] * 8),  # once in a while
-            ([(10, 1.0), (10, 1.0), (10, 1.0)], False, ["", "report", ""]),
-            ([(10, 1.0), (10, 1.0), (3, 2.0), (0, 0.8), (0, 0.8)], True, ["", "try", "", "keep", ""]),
-            ([(10, 1.0), (10, 1.0), (3, 0.5), (0, 0.99), (9, 1.0)], True, ["", "try", "", "undo", ""]),  # no faster
-            ([(10, 1.0), (10, 1.0), (3, 0.5), (5, 0.5), (9, 1.0), (9, 1.0)], True, ["", "try", "", "undo", "", ""]),  # not ended
-        ):
-            watch = self.part.Watch()
-            self.assertEqual([watch.window(retries, seconds, lambda: can) for retries, seconds in windows], want)
-
-    def steps(self, retries, seconds, guard=None):
-        """Makes steps after which the counter is as given, each of which takes so long."""
-        now = [100.0]
-        self.part.time = type("Clock", (), {"monotonic": staticmethod(lambda: now[0])})
+    def steps(self, retries):
+        """Makes steps after which the counter is as given; returns how often it was asked for."""
         counter, asked = [0], []
 
         class Meter:
@@ -38,76 +21,58 @@ class Pressure(unittest.TestCase):
 
         part("memory").meter = Meter
         Meter.__new__ = lambda cls: cls
-        part("session").current.guard = None
-        if guard is not None:
-            part("session").current.guard = guard
-        for n, (grown, took) in enumerate(zip(retries, seconds), 1):
+        for n, grown in enumerate(retries, 1):
             counter[0] += grown
-            now[0] += took
             part("session").current.steps = n
             self.part.stepped(n)
         return len(asked)
 
     def test_reported_once_with_its_figures(self):
-        asked = self.steps([7] * 10 + [1] * 90, [0.5] * 100)
+        asked = self.steps([7] * 10 + [1] * 90)
         self.assertEqual(self.process.told["pressure"], {"retries": 20, "steps": 20, "step": 30})
         self.assertEqual(asked, 3)  # one look in ten steps, and none once it is known
         self.assertEqual(self.process.state["problems"], [])
 
     def test_nothing_to_report(self):
-        asked = self.steps([9] * 10 + [0] * 90, [0.5] * 100)
+        asked = self.steps([9] * 10 + [0] * 90)
         self.assertNotIn("pressure", self.process.told)
         self.assertEqual(asked, 10)
-
-    def guard(self):
-        self.model = models.GPT()
-        guard = part("inplace").Guard(self.model, {"rungs": ["checkpointing"]})
-        guard.largest = (80, 20)
-        return guard
-
-    def test_recomputation_is_kept_where_it_ends_it_and_is_faster(self):
-        guard = self.guard()
-        self.steps([1] * 30 + [0] * 40, [0.5] * 30 + [0.3] * 40, guard)
-        told = self.process.told["pressure"]
-        self.assertEqual({k: told[k] for k in ("tried", "kept", "retries", "steps", "step")}, {"tried": "checkpointing", "kept": True, "retries": 20, "steps": 20, "step": 30})
-        self.assertAlmostEqual(told["before_seconds"], 0.5)
-        self.assertAlmostEqual(told["after_seconds"], 0.3)
-        remedy, = guard.remedies
-        for size, longest, on in ((80, 20, True), (79, 19, False), (81, 1, True)):
-            remedy.begins(size, longest)
-            self.assertEqual(remedy.active, on)
-
-    def test_recomputation_is_undone_where_it_is_slower(self):
-        guard = self.guard()
-        self.steps([1] * 30 + [0] * 40, [0.5] * 30 + [0.6] * 40, guard)
-        self.assertFalse(self.process.told["pressure"]["kept"])
-        remedy, = guard.remedies
-        remedy.begins(1 << 40, 1 << 40)
-        self.assertFalse(remedy.active)
-
-    def test_nothing_is_tried_without_permission(self):
-        self.model = models.Plain()  # it has no blocks
-        guard = part("inplace").Guard(self.model, {"rungs": ["checkpointing"]})
-        guard.largest = (80, 20)
-        self.steps([1] * 60, [0.5] * 60, guard)
-        self.assertNotIn("tried", self.process.told["pressure"])
-
-    def test_nothing_is_tried_where_no_step_may_be_repeated(self):
-        guard = self.guard()
-        guard.barred = "the model is a part of a pipeline"
-        self.steps([1] * 60, [0.5] * 60, guard)
-        self.assertNotIn("tried", self.process.told["pressure"])
 
     def test_report_is_saved_at_once(self):
         saved = []
         self.process.save = lambda: saved.append(dict(self.process.told["pressure"]))
-        self.steps([7] * 30, [0.5] * 30)
+        self.steps([7] * 30)
         self.assertEqual(saved, [{"retries": 140, "steps": 20, "step": 30}])
 
-    def test_time_over_steps_that_were_not_seen_is_no_step(self):
-        for n in (11, 12, 15, 16):
+    def test_two_windows_in_a_row(self):
+        """By the retries of each ten steps: those that are reported, and up to which step; 0 for none."""
+        for windows, want in (
+            ([0] * 9, (0, 0)), ([4] * 9, (0, 0)), ([9, 0] * 4, (0, 0)), ([50, 9, 0, 9, 0], (0, 0)), ([0, 5, 5], (10, 30)), ([50, 9, 0, 9, 6, 7], (15, 50)),
+        ):
+            self.setUp()
+            self.steps([n for each in windows for n in [each] + [0] * 9])
+            told = self.process.told.pop("pressure", {"retries": 0, "step": 0})
+            self.assertEqual((told["retries"], told["step"]), want, windows)
+
+    def test_segments_come_first(self):
+        """Where the allocator may use expandable segments, it does, and only what that does not end is reported."""
+        for later, want in ((0, None), (1, {"retries": 20, "steps": 20, "step": 50})):
+            self.setUp()
+            session, expandable, used = part("session").current, part("expandable"), []
+
+            def use():
+                expandable.state["tried"], session.allocator = True, "expandable"
+                used.append(session.steps)
+
+            expandable.use = use
+            self.steps([1] * 30 + [later] * 60)
+            self.assertEqual((used, self.process.told.pop("pressure", None)), ([30], want))
+
+    def test_steps_that_were_only_counted_have_no_retries(self):
+        self.steps([7] * 10)
+        for n in (29, 30, 39, 40):
             self.part.stepped(n)
-        self.assertEqual(len(self.part.state["times"]), 1)
+        self.assertNotIn("pressure", self.process.told)
 
     def test_the_cpu_has_no_counter(self):
         self.part.stepped(9)
