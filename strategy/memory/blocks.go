@@ -188,11 +188,6 @@ func (f *Predictor) unreached(l, before kindList, g listSight, seen []kindList) 
 	l.each = before.each
 	narrower := l.width() < narrowerList*before.width()
 	switch {
-	case f.encoderDecoder():
-		l.each *= decoderShare
-		l.input = before.input * decoderShare
-		l.more = decoderMore
-		return l
 	case f.model.Convolutional && narrower:
 		before = l.nearest(seen, before)
 		l.each, l.more, l.unsized = before.each*returningList, returningMore, true
@@ -237,13 +232,6 @@ func (l kindList) nearest(all []kindList, best kindList) kindList {
 		}
 	}
 	return best
-}
-
-// encoderDecoder reports whether the model's lists belong to an encoder and a decoder, which work
-// on different sequences.
-func (f *Predictor) encoderDecoder() bool {
-	return !f.model.Convolutional && len(f.model.Blocks) == 2 &&
-		strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
 
 // ordered returns the model's lists: first those that a sight saw, in its order.
@@ -337,7 +325,10 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 			l = f.unreached(l, before, listSight{}, nil)
 			l.more = more
 		} else {
-			l.each = l.input * f.priorInputs(mode)
+			l.each = l.input * blockInputs
+			if autocast(mode) { // activations in 16 bit, inputs in fp32
+				l.each *= autocastBlock
+			}
 		}
 		l.each = math.Max(l.each, 1.1*least[b.Path])
 		if l.input == 0 {
@@ -355,7 +346,7 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 func (f *Predictor) window(mode RankPlan) (most float64) {
 	for _, g := range f.sights {
 		if !f.twice && g.plan.Checkpointing == "full" && kindOf(g.plan) == kindOf(mode) {
-			most = math.Max(most, g.window/windowFactor(g.plan, kindList{}))
+			most = math.Max(most, g.window/windowFactor(g.plan))
 		}
 	}
 	return most * f.longer(mode)
@@ -372,21 +363,6 @@ func (k *kindLists) recomputed(largest float64) {
 		k.lists[i].each *= math.Max(largest/most, 1)
 		k.lists[i].most = k.lists[i].each
 	}
-}
-
-// priorInputs is the bytes that a block holds, in units of its input, if none was seen: by the
-// same formula as an estimate, if the model's shape is known.
-func (f *Predictor) priorInputs(mode RankPlan) float64 {
-	a, known := OfModel(f.model)
-	p := mode.Usual()
-	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
-	switch {
-	case known && p.Sequence >= 1:
-		return block(a, p) / hidden(a, p)
-	case autocast(mode): // activations in 16 bit, inputs in fp32
-		return blockInputs * autocastBlock
-	}
-	return blockInputs
 }
 
 // wholeForward treats all bytes that a forward held as one block, if no list is known.

@@ -26,11 +26,7 @@ func (f *Predictor) tokens(mode RankPlan) float64 {
 			continue
 		}
 		if n := g.lists[most-1].input; n > 0 && f.model.Hidden > 0 {
-			n = n / stream(g.plan) / float64(f.model.Hidden) * f.longer(mode)
-			if f.encoderDecoder() && most == 1 {
-				n *= decoderShare
-			}
-			return n
+			return n / stream(g.plan) / float64(f.model.Hidden) * f.longer(mode)
 		}
 	}
 	if mode.Sequence == 0 && most == 0 { // no lists of blocks
@@ -136,12 +132,6 @@ func (f *Predictor) headOf(s *modePeaks) {
 		case g.temporarySeen && own > 0:
 			s.temporary *= math.Min(math.Max(g.temporary/(t*own), .1), 3)
 		}
-		if near && g.window > 0 && s.mode.Checkpointing == g.plan.Checkpointing {
-			s.temporary = max(s.temporary, g.window*long)
-		}
-		if near && g.temporaryLeast > 0 {
-			s.temporary = max(s.temporary, g.temporaryLeast*long)
-		}
 		if g.headSeen || g.temporarySeen {
 			return // the sights are in order: the first has the most information
 		}
@@ -209,22 +199,22 @@ func (f *Predictor) sameMode(s *modePeaks) {
 	}
 }
 
-// lateOf computes the need of the end of the backward in addition to weights and gradients. The
+// lateOf computes the need of the end of the backward in addition to weights and gradients: the
 // embedding's gradient is the last. It exists twice before it is added to the output's if both
 // are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
 func (f *Predictor) lateOf(s *modePeaks) {
-	if f.logits(s.mode) == 0 {
-		s.late = 0.01 * s.states.gradients
-		s.again, s.lateMore = s.largest, s.largest
+	s.again, s.lateMore = s.largest, s.largest
+	switch {
+	case f.logits(s.mode) == 0:
 		return
+	case f.model.Tied:
+		s.late = 2 * s.largest
+	default:
+		s.late = s.largest
 	}
-	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
-	s.again = embedding
-	s.late = embedding
-	if f.model.Tied {
-		s.late = 2 * embedding
-	}
-	if n := float64(max(s.mode.DataParallel, 1)); stage(s.mode) == 3 {
-		s.late, s.lateMore = s.late/n, embedding
+	if stage(s.mode) == 3 {
+		s.late /= float64(max(s.mode.DataParallel, 1))
+	} else {
+		s.lateMore = 0
 	}
 }

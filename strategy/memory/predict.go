@@ -153,7 +153,6 @@ func (s *modePeaks) bound(m float64, multiple bool) float64 {
 // of memory needs at least that much. The part that grows with the batch is scaled with it.
 func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float64, bool) {
 	m, multiple, measured := float64(p.MicroBatch), p.Accumulation > 1, false
-	mean, bound = mean+s.lack*m, bound+s.lack*m
 	for i := range s.anchors {
 		a := &s.anchors[i]
 		switch {

@@ -47,10 +47,6 @@ const (
 	// marginStates is the margin of weights, gradients and states, which are counted; the
 	// allocator rounds each up to 512 bytes.
 	marginStates = 0.003
-	// Blocks of convolutional nets differ more, and so do the workspaces of their kernels:
-	// the margins count more (landscape; of 4,081 vision plans the median is 1–2 % off a line
-	// through two points, the 95th percentile 4–7 %).
-	marginConvolution = 1.25
 	// marginSharded is the margin of the temporary bytes of sharded weights, gathered parameters
 	// and buckets (frameworks; reserved over allocated was 1.0–1.6 in published runs).
 	marginSharded = 0.20
@@ -88,13 +84,9 @@ const (
 	headFused = .25
 
 	// The need of recomputing a block, backward included, in units of the bytes that it holds
-	// without checkpointing: with fused attention in fp32, in 16 bit, and for attention in fp32
-	// that keeps its scores, which shows in a block that holds more than scoresInputs inputs
-	// (landscape: 1.2, 1.2–2.1, 2.3; 58 inputs, else 10–29).
-	windowFull   = 1.2
-	windowHalf   = 1.6
-	windowScores = 2.3
-	scoresInputs = 40
+	// without checkpointing, in fp32 and in 16 bit (landscape: 1.2, 1.2–2.1).
+	windowFull = 1.2
+	windowHalf = 1.6
 	// convolutionWorkspace is the bytes that cuDNN's kernels take in a backward (landscape:
 	// 30–150 MB for any batch; the bound takes twice as much).
 	convolutionWorkspace = 40 << 20
@@ -104,12 +96,6 @@ const (
 	// same units, in fp32 and in 16 bit (landscape: ViT .36 and .88).
 	backwardFactor     = 0.35
 	backwardFactorHalf = 0.85
-
-	// A decoder that was not reached has fewer tokens than its encoder: targets are shorter than
-	// sources in summaries, answers and transcripts, about as long in translations. The bound
-	// takes twice that.
-	decoderShare = 0.4
-	decoderMore  = 1.0
 
 	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
 	// 10–58 (landscape), in a
@@ -142,9 +128,6 @@ const (
 	// offloadedHeld is the share of the activations that stays when they go to the host: −62 %
 	// without checkpointing (pytorch #174436).
 	offloadedHeld = 0.4
-	// offloadedConvolution is the same for a convolutional net, and for a model without a list of
-	// blocks: the bound takes all of them.
-	offloadedConvolution = 0.6
 	// twiceHeld is the bytes that the graphs of two derivatives hold in addition to the forward, in
 	// units of what that holds (measured: 2.4 to 2.5 for a transformer with eager attention).
 	twiceHeld     = 2.5

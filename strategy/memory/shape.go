@@ -31,7 +31,6 @@ type modePeaks struct {
 	// Fractions that the bound adds.
 	blocksMore, headMore, lossMore, windowMore, baseMore, statesMore float64
 	anchors                                                          []anchor
-	lack                                                             float64 // of the prediction, in bytes a sample
 	// the bound's factor by earlier ones that were too low; 0: none
 	wider float64
 	clock stepClock
@@ -103,26 +102,8 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 		}
 	}
 	s.wider = f.wider
-	if mode.ForwardParts > 1 {
-		s.lack = f.lackOutside(mode)
-	}
 	s.clock = f.clock(mode, s)
 	return s
-}
-
-// lackOutside returns the bytes a sample by which a failed backward of the same mode without parts
-// needed more than its prediction. They are taken to be the loss's: parts of the forward do not divide it.
-func (f *Predictor) lackOutside(mode RankPlan) (most float64) {
-	mode.ForwardParts = 0
-	whole := f.shape(&mode)
-	for _, a := range whole.anchors {
-		if whole.unknown != "" || !a.failed || a.micro <= 0 || a.instant != "backward" {
-			continue
-		}
-		own, _, _ := whole.peak(a.micro, a.multiple, extra{})
-		most = math.Max(most, (a.held-own)/a.micro)
-	}
-	return most
 }
 
 // ranSharded reports whether a process ran with the mode's sharding and offload.
@@ -177,11 +158,8 @@ func (f *Predictor) activations(s *modePeaks) {
 	s.blocksMore += marginLonger * doublings
 }
 
-// margin is a margin for this job's kind of model.
+// margin is a margin for this job's device.
 func (f *Predictor) margin(of float64) float64 {
-	if f.model.Convolutional {
-		of *= marginConvolution
-	}
 	if f.device.CPU {
 		of *= 2
 	}
@@ -205,7 +183,7 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 			block = l.most * backwardFactorHalf
 		}
 		if full {
-			block = l.most * windowFactor(s.mode, l)
+			block = l.most * windowFactor(s.mode)
 		}
 		weights := 0.
 		if full && autocast(s.mode) {
@@ -235,12 +213,9 @@ func (l kindList) held(mode RankPlan) float64 {
 }
 
 // windowFactor is the need of a block's recomputation in units of the bytes that it holds.
-func windowFactor(mode RankPlan, l kindList) float64 {
-	switch {
-	case kindOf(mode) != "fp32":
+func windowFactor(mode RankPlan) float64 {
+	if kindOf(mode) != "fp32" {
 		return windowHalf
-	case l.input > 0 && l.each > scoresInputs*l.input:
-		return windowScores
 	}
 	return windowFull
 }
@@ -251,11 +226,7 @@ func (f *Predictor) offloadActivations(s *modePeaks, full bool) {
 		return
 	}
 	stays, most := offloadedHeld, .5*(1+offloadedHeld)
-	switch {
-	case f.model.Convolutional || len(f.model.Blocks) == 0:
-		// Few large tensors, and those that a U-Net hands on: the one that is computed counts.
-		stays, most = offloadedConvolution, 1
-	case full && len(s.windows) > 0:
+	if full && len(s.windows) > 0 {
 		stays, most = .1, .55
 	}
 	s.offloaded = s.blocks * (1 - stays)
