@@ -94,12 +94,13 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 
 // pick finds the one to run; -1: none.
 func pick(all []rated, tree bool) (int, string) {
-	groups := make([]int, len(all))
+	var groups []int
 	for i := range all {
-		groups[i] = all[i].group
+		if !slices.Contains(groups, all[i].group) {
+			groups = append(groups, all[i].group)
+		}
 	}
 	slices.Sort(groups)
-	groups = slices.Compact(groups)
 	for _, group := range groups {
 		if i := fastest(all, group, tree); i >= 0 {
 			if tree {
@@ -192,10 +193,10 @@ func (f *Predictor) FitsHost(p *Prediction) bool {
 func (f *Predictor) rejected(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
 	var top []*rated
 	for i := range all {
-		at, _ := slices.BinarySearchFunc(top, &all[i], compareRejected)
-		if i == best || at == reasons {
+		if i == best || len(top) == reasons && compareRejected(&all[i], top[reasons-1]) > 0 {
 			continue
 		}
+		at, _ := slices.BinarySearchFunc(top, &all[i], compareRejected)
 		top = slices.Insert(top, at, &all[i])
 		top = top[:min(len(top), reasons)]
 	}
