@@ -25,7 +25,6 @@ type Predictor struct {
 	kept        bool    // gradients are set to zero, and held in all phases
 	together    bool    // the model is called several times for one loss
 	twice       bool    // the job differentiates twice
-	others      float64 // parameters of other models that the process trains
 	wider       float64 // by how much bounds of this job were too low
 	words       float64 // elements of a sample, if the input is numbers of words
 	longest     float64 // elements of the longest input for each sample, over all that was seen
@@ -80,7 +79,6 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 		f.kept, f.together = f.kept || s.Kept, f.together || s.Together > 1
 	}
 	for _, s := range seen {
-		f.others = max(f.others, float64(s.Others)/4)
 		if len(s.Shape) == 2 && f.model.Embedding > 0 {
 			f.words = max(f.words, float64(s.Shape[1]))
 		}

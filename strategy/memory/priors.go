@@ -28,11 +28,8 @@ const (
 	marginOne        = 0.06  // one block
 	marginCheckpoint = 0.03  // inputs of checkpointed blocks, by the first block's
 	marginUnreached  = 0.30  // a list that was not reached, by the one before it
-	marginPrior      = 0.60  // no block was seen
-	// marginPriorConvolution is marginPrior for a convolutional net, whose blocks hold 3 to 40 times
-	// their input.
-	marginPriorConvolution = 1.2
-	marginHead             = 0.03
+	marginPrior      = 1.20  // no block was seen: it holds 10 to 58 times its input
+	marginHead       = 0.03
 	// marginHeadUnseen is marginHead for a loss that autocast computes and that was not reached:
 	// models hold logits in 16 bit, in fp32, or in both (measured: up to 1.16 times headWhole).
 	marginHeadUnseen = 0.16
@@ -87,11 +84,9 @@ const (
 	// without checkpointing, in fp32 and in 16 bit (landscape: 1.2, 1.2–2.1).
 	windowFull = 1.2
 	windowHalf = 1.6
-	// convolutionWorkspace is the bytes that cuDNN's kernels take in a backward (landscape:
-	// 30–150 MB for any batch; the bound takes twice as much).
-	convolutionWorkspace = 40 << 20
-	// multiplyWorkspace is the same of cuBLAS (8.5 to 32 MiB, by the card; landscape: 25).
-	multiplyWorkspace = 24 << 20
+	// workspace is the bytes that kernels take in a backward: cuBLAS 8.5 to 32 MiB, by the card
+	// (landscape: 25), cuDNN some more. The bound takes twice as much.
+	workspace = 24 << 20
 	// backwardFactor is the temporary need of a block's backward without checkpointing, in the
 	// same units, in fp32 and in 16 bit (landscape: ViT .36 and .88).
 	backwardFactor     = 0.35
@@ -102,14 +97,12 @@ const (
 	// convolutional net 3 (a ResNet's bottleneck) to 12 (a ConvNeXt's block).
 	blockInputs = 25
 	// narrowerList is the ratio of widths below which the blocks of a list that was not reached
-	// are narrower than those before it, as those of an autoencoder's decoder. It works on up to
-	// four times as many tokens (MAE masks three quarters); in a U-Net, on inputs that are joined
-	// with those of the way down (measured: 1.3 to 2 times as much as there).
+	// are narrower than those before it. In a U-Net their inputs are joined with those of the way
+	// down (measured: 1.3 to 2 times as much as there), and an autoencoder's decoder works on
+	// more tokens than its encoder (MAE masks three quarters).
 	narrowerList   = 0.9
-	moreTokens     = 2
-	moreTokensMore = 1.0
 	returningList  = 1.5
-	returningMore  = 1.0
+	returningMore  = 1.4
 	returningKeeps = 0.4
 
 	// autocastBlock is the ratio of a block's bytes under autocast to those in fp32: .50–.75, .27
@@ -132,9 +125,6 @@ const (
 	// units of what that holds (measured: 2.4 to 2.5 for a transformer with eager attention).
 	twiceHeld     = 2.5
 	twiceHeldMore = 0.4
-	// othersMore is the margin of the activations of another model, such as a GAN's generator, until
-	// a step has been measured.
-	othersMore = 1.0
 )
 
 // DeepSpeed's defaults, in elements (frameworks: DeepSpeed's runtime/zero/config.py).

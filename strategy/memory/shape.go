@@ -14,9 +14,7 @@ type modePeaks struct {
 	// inside the forward in addition to the blocks.
 	blocks, head, temporary, inside float64
 	// pieces is the bytes for a sample of all parts of a loss that is computed in parts.
-	pieces float64
-	// unseen is what the bound adds for a head that was not reached, in bytes of a sample.
-	unseen     float64
+	pieces     float64
 	windows    []window
 	workspace  float64 // bytes that kernels need in the backward
 	linger     bool    // gradients are held until after the forward
@@ -24,7 +22,6 @@ type modePeaks struct {
 	together   bool    // the model is called several times for one loss
 	largest    float64 // the largest gradient
 	late       float64 // bytes at the end of the backward
-	lateMore   float64 // the bound's addition to late
 	again      float64 // the last gradient in addition to the one that it is added to
 	offloaded  float64 // a sample's bytes that go to the host
 	evaluation float64
@@ -80,12 +77,8 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 	if f.device.CPU {
 		s.baseMore = marginHost
 	}
-	switch {
-	case f.device.CPU:
-	case f.model.Convolutional:
-		s.workspace = convolutionWorkspace
-	default:
-		s.workspace = multiplyWorkspace
+	if !f.device.CPU {
+		s.workspace = workspace
 	}
 	f.activations(s)
 	if s.unknown != "" {
@@ -126,20 +119,17 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	s.evidence = kinds.evidence
 	full := s.mode.Checkpointing == "full"
-	held, sum, unseen := kinds.stem, 0., 0.
+	held, sum := kinds.stem, 0.
 	for _, l := range kinds.lists {
 		h := l.held(s.mode) + l.gap
 		held += h * l.count
 		sum += h * l.count * l.more
-		if l.unsized {
-			unseen += h * l.count * l.more
-		}
 	}
 	s.blocks, s.blocksMore = held, sum/math.Max(held, 1)
 	if full {
-		s.blocksMore = f.margin(marginCheckpoint)
+		s.blocksMore = marginCheckpoint
 		if kinds.more > .1 {
-			s.blocksMore += math.Max(kinds.more/4, unseen/math.Max(held, 1))
+			s.blocksMore += kinds.more / 4
 		}
 	}
 	if s.mode.Checkpointing == "selective" {
@@ -147,7 +137,7 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	f.windowsOf(s, kinds)
 	f.headOf(s)
-	f.unseenHead(s, kinds)
+	f.unseenHead(s)
 	f.sameMode(s)
 	f.lateOf(s)
 	f.offloadActivations(s, full)
@@ -158,22 +148,14 @@ func (f *Predictor) activations(s *modePeaks) {
 	s.blocksMore += marginLonger * doublings
 }
 
-// margin is a margin for this job's device.
-func (f *Predictor) margin(of float64) float64 {
-	if f.device.CPU {
-		of *= 2
-	}
-	return of
-}
-
 // windowsOf computes the moments of the backward at the beginning and end of each list.
 func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	full := s.mode.Checkpointing == "full"
 	all := math.Max(float64(f.model.Parameters), 1)
 	after := float64(f.model.Outside) / 2 / all // the head's gradients exist
-	s.windowMore = f.margin(marginWindow) + kinds.more
+	s.windowMore = marginWindow + kinds.more
 	if kindOf(s.mode) != "fp32" && !f.model.Convolutional {
-		s.windowMore = f.margin(marginWindowHalf) + kinds.more
+		s.windowMore = marginWindowHalf + kinds.more
 	}
 	held := s.blocks
 	for i := len(kinds.lists) - 1; i >= 0; i-- {

@@ -39,9 +39,7 @@ type listSight struct {
 	// most is the same of the largest. gap is the bytes that the model holds between a block and
 	// the next, keeps those of a block's output.
 	each, most, gap, keeps float64
-	// least is a lower bound of a block's bytes, if memory ran out inside the first one.
-	least float64
-	seen  int
+	seen                   int
 	// input is the bytes of a block's input for a sample.
 	input float64
 }
@@ -166,9 +164,6 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 	if n > 0 {
 		out.each = math.Max(float64(last-l.Bytes[0])/float64(n)-copies, 0) * each
 		return out
-	}
-	if m.Failed != "" && m.Allocated+m.Requested > last {
-		out.least = math.Max(float64(m.Allocated+m.Requested-last)-copies, 0) * each
 	}
 	return out
 }
