@@ -218,16 +218,15 @@ func (s *situation) headroom() *Headroom {
 	if h.Peak == 0 || h.Room == 0 {
 		return nil
 	}
-	if d := s.device(); held > 0 { // what is free is free only since steps are done in place
-		h.Free = d.CPU && s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	d := s.device()
+	h.Free = d.CPU && s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	if held > 0 { // what is free is free only since steps are done in place
 		return h
 	}
 	if h.MicroBatch = largest(p.fit, used); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
 		h.Called = used.MicroBatch
 	}
-	if d := s.device(); d.CPU {
-		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
-	} else {
+	if !d.CPU {
 		h.Card = smallestCard(p.fit, used, h.Peak, s.last.Measured)
 	}
 	return h

@@ -139,7 +139,7 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 			l.gap, l.keeps = g.gap*src.ratio*long, g.keeps*long*stream(mode)/stream(src.sight.plan)
 			l.most = l.each * math.Max(g.most/math.Max(g.each, 1), 1)
 		default:
-			l = f.unreached(l, before, g, out.lists)
+			l = f.unreached(l, before, out.lists)
 			l.more += src.more
 		}
 		if l.input == 0 {
@@ -182,7 +182,7 @@ func totalMore(lists []kindList) float64 {
 // resolution halves where channels double: a block then has four times the parameters and half
 // the bytes. Where blocks are narrower again, it is unknown on how many tokens, or at which
 // resolution, they work.
-func (f *Predictor) unreached(l, before kindList, g listSight, seen []kindList) kindList {
+func (f *Predictor) unreached(l, before kindList, seen []kindList) kindList {
 	l.each = before.each
 	switch {
 	case l.input > 0 && before.input > 0 && !f.model.Convolutional: // a process with checkpointing has reached it
@@ -203,10 +203,6 @@ func (f *Predictor) unreached(l, before kindList, g listSight, seen []kindList) 
 	}
 	if l.input == 0 && before.each > 0 {
 		l.input = before.input * l.each / before.each
-	}
-	if f.model.Convolutional && g.input > 0 && before.input > 0 { // its first block was reached: its input shows its size
-		l.each = math.Max(l.each, before.each*math.Min(g.input/before.input, 1)*.5)
-		l.more = marginUnreached / 2
 	}
 	return l
 }
@@ -306,7 +302,7 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode),
 			more: marginPrior}
 		if l.input == 0 {
-			l = f.unreached(l, before, listSight{}, nil)
+			l = f.unreached(l, before, nil)
 			l.more = marginPrior
 		} else {
 			l.each = l.input * blockInputs

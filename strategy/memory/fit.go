@@ -225,7 +225,8 @@ func modeOf(p RankPlan) RankPlan {
 func (f *Predictor) Room(p RankPlan) int64 {
 	capacity := f.capacity(p)
 	sure := f.sure(capacity)
-	return int64(sure + (capacity-sure)/f.overhead(p))
+	least, _ := f.overhead(p)
+	return int64(sure + (capacity-sure)/least)
 }
 
 // Capacity is the number of bytes that the allocator may hold on the device with a plan: its limit,
@@ -258,13 +259,7 @@ func (f *Predictor) sure(bytes float64) float64 {
 // Suffices is the limit of the allocator that is certain to do for a plan which allocates so many
 // bytes at its peak.
 func (f *Predictor) Suffices(p RankPlan, peak int64) int64 {
-	most := defaultMost
-	switch {
-	case f.device.CPU:
-		most = hostRoom
-	case p.Allocator == "expandable":
-		most = expandableMost
-	}
+	_, most := f.overhead(p)
 	sure := f.sure(float64(peak))
 	return whole(sure + most*(float64(peak)-sure))
 }
@@ -278,13 +273,13 @@ func (f *Predictor) Outside(p RankPlan) int64 {
 	return whole(f.heldOutside(p))
 }
 
-// overhead is the least memory under which the allocator can give out a byte.
-func (f *Predictor) overhead(p RankPlan) float64 {
+// overhead is the least and the most memory under which the allocator can give out a byte.
+func (f *Predictor) overhead(p RankPlan) (least, most float64) {
 	switch {
 	case f.device.CPU:
-		return hostRoom
+		return hostRoom, hostRoom
 	case p.Allocator == "expandable":
-		return expandableRoom
+		return expandableRoom, expandableMost
 	}
-	return defaultRoom
+	return defaultRoom, defaultMost
 }

@@ -33,8 +33,7 @@ const (
 	// marginHeadUnseen is marginHead for a loss that autocast computes and that was not reached:
 	// models hold logits in 16 bit, in fp32, or in both (measured: up to 1.16 times headWhole).
 	marginHeadUnseen = 0.16
-	marginWindow     = 0.20 // the block that is recomputed, in units of its window
-	marginWindowHalf = 0.35
+	marginWindow     = 0.35 // the block that is recomputed, in units of its window
 	marginLonger     = 0.02 // for each doubling of the sequence
 	marginLate       = 0.01
 	marginBase       = 0.01

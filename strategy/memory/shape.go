@@ -127,10 +127,7 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	s.blocks, s.blocksMore = held, sum/math.Max(held, 1)
 	if full {
-		s.blocksMore = marginCheckpoint
-		if kinds.more > .1 {
-			s.blocksMore += kinds.more / 4
-		}
+		s.blocksMore = marginCheckpoint + kinds.more/4
 	}
 	if s.mode.Checkpointing == "selective" {
 		s.blocksMore = math.Max(s.blocksMore, 1/selectiveHeld-1)
@@ -154,9 +151,6 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	all := math.Max(float64(f.model.Parameters), 1)
 	after := float64(f.model.Outside) / 2 / all // the head's gradients exist
 	s.windowMore = marginWindow + kinds.more
-	if kindOf(s.mode) != "fp32" && !f.model.Convolutional {
-		s.windowMore = marginWindowHalf + kinds.more
-	}
 	held := s.blocks
 	for i := len(kinds.lists) - 1; i >= 0; i-- {
 		l := kinds.lists[i]
