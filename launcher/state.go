@@ -197,7 +197,7 @@ func (s *State) decide(d Decided) (done bool) {
 
 // end makes the verdict of a run. It computes here, from all attempts, what the changes saved and cost.
 func (s *State) end(d strategy.Decision) {
-	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History, s.inventory))
+	s.Verdict.price(s.History, strategy.Prices(s.Job, s.History))
 	s.Verdict.end(d)
 }
 

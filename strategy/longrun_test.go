@@ -30,7 +30,7 @@ func decisions(most int) map[string]func(history []Attempt) {
 	policy := predicting(func(p *Policy) { p.MaxAttempts, p.Restarts, p.InPlace = 2*most, 2*most, true })
 	return map[string]func(history []Attempt){
 		"a failure of the job":   func(h []Attempt) { Decide(policy, gpt(1), h, h100) },
-		"the prices of a run":    func(h []Attempt) { Prices(gpt(1), h, h100) },
+		"the prices of a run":    func(h []Attempt) { Prices(gpt(1), h) },
 		"a faster plan":          func(h []Attempt) { FindSpeedup(policy, gpt(1), h[:len(h)-1], h[len(h)-1], h100) },
 		"steps done in place":    func(h []Attempt) { AllowInPlace(policy, gpt(1), h, sixteen, "cuda") },
 		"out of memory at last":  func(h []Attempt) { Decide(policy, gpt(1), withLast(h, oom(cause.Forward)), h100) },

@@ -20,51 +20,36 @@ type Price struct {
 	BytesBefore int64 `json:"bytes_before,omitempty"`
 	BytesAfter  int64 `json:"bytes_after,omitempty"`
 	AtLeast     bool  `json:"at_least,omitempty"`
-	// PredictedBefore is the predicted peak of a plan that ran out of memory before its peak was
-	// measured.
-	PredictedBefore int64 `json:"predicted_bytes_before,omitempty"`
-	// SecondsBefore and SecondsAfter are the times of an optimizer step for the same global
-	// batch. Estimated: the one before was not measured, but calculated from the one after and
-	// the predictions of both.
+	// SecondsBefore and SecondsAfter are the times of an optimizer step for the same global batch.
 	SecondsBefore float64 `json:"step_seconds_before,omitempty"`
 	SecondsAfter  float64 `json:"step_seconds_after,omitempty"`
-	Estimated     bool    `json:"estimated,omitempty"`
 }
 
 // Prices returns, for each attempt of a history, the price of the change that led to it; nil if
 // nothing was changed, or the attempt made no steps.
-func Prices(j Job, history []Attempt, inv Inventory) []*Price {
+func Prices(j Job, history []Attempt) []*Price {
 	prices := make([]*Price, len(history))
-	if len(history) < 2 {
-		return prices
+	if len(history) > 1 {
+		s := &situation{job: j}
+		s.look(ran(history))
+		j = s.job
 	}
-	s := &situation{job: j, inventory: inv}
-	s.look(ran(history))
-	of := pricing{job: s.job}
-	of.predictor, of.unknown = s.predictor()
 	before := -1
 	for i, a := range history {
 		if a.Unstarted != nil {
 			continue
 		}
 		if before >= 0 {
-			prices[i] = of.price(history[before], a)
+			prices[i] = j.price(history[before], a)
 		}
 		before = i
 	}
 	return prices
 }
 
-// A pricing makes the prices of one job.
-type pricing struct {
-	job Job
-	predictor
-	unknown string // why nothing can be predicted; empty: it can
-}
-
 // price returns the price of the change between two attempts.
-func (c *pricing) price(a, b Attempt) *Price {
-	changed := c.job.effective(a.Plan, a.Observed).Changed(c.job.effective(b.Plan, b.Observed))
+func (j Job) price(a, b Attempt) *Price {
+	changed := j.effective(a.Plan, a.Observed).Changed(j.effective(b.Plan, b.Observed))
 	_, allocator := changed[Allocator]
 	switch {
 	// the allocator wastes less memory, but the job needs as much as before
@@ -81,10 +66,9 @@ func (c *pricing) price(a, b Attempt) *Price {
 	if p.BytesBefore = peakOfSteps(a); p.BytesBefore == 0 {
 		p.BytesBefore = atFailure(a)
 		p.AtLeast = p.BytesBefore > 0
-		p.PredictedBefore = c.predicted(a).Mean
 	}
 	p.BytesAfter = peakOfSteps(b)
-	c.time(p, a, b)
+	j.time(p, a, b)
 	if p.BytesAfter == 0 && p.SecondsAfter == 0 {
 		return nil
 	}
@@ -92,36 +76,15 @@ func (c *pricing) price(a, b Attempt) *Price {
 }
 
 // time adds the times of a step, for the global batch of the plan before.
-func (c *pricing) time(p *Price, a, b Attempt) {
-	before, samples := c.job.stepOf(a)
-	after, samplesAfter := c.job.stepOf(b)
+func (j Job) time(p *Price, a, b Attempt) {
+	before, samples := j.stepOf(a)
+	after, samplesAfter := j.stepOf(b)
 	if after == 0 || peakOfSteps(b) == 0 {
 		return
 	}
-	if samples == 0 {
-		samples = samplesAfter
+	if p.SecondsAfter = after; before > 0 {
+		p.SecondsBefore, p.SecondsAfter = before, after*samples/samplesAfter
 	}
-	after *= samples / samplesAfter
-	if before == 0 {
-		x, y := c.predicted(a).Seconds, c.predicted(b).Seconds
-		if x == 0 || y == 0 {
-			return
-		}
-		before, p.Estimated = after*x/y, true
-	}
-	p.SecondsBefore, p.SecondsAfter = before, after
-}
-
-// predicted returns the predicted need of an attempt's plan; zero if there is no prediction.
-func (c *pricing) predicted(a Attempt) memory.Prediction {
-	if c.unknown != "" {
-		return memory.Prediction{}
-	}
-	out := c.predict(c.job.used(a))
-	if out.Unknown != "" {
-		return memory.Prediction{}
-	}
-	return out
 }
 
 // peakOfSteps is the highest peak of a rank in an attempt that completed steps; 0 otherwise.
@@ -209,7 +172,7 @@ func (p *Price) Memory() string {
 // Time is the part of the line about a step: "1.3 times the step time"; empty: not measured both
 // before and after.
 func (p *Price) Time() string {
-	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 || p.Estimated {
+	if p.SecondsBefore <= 0 || p.SecondsAfter <= 0 {
 		return ""
 	}
 	times := p.SecondsAfter / p.SecondsBefore
@@ -255,16 +218,15 @@ func (s *situation) headroom() *Headroom {
 	if h.Peak == 0 || h.Room == 0 {
 		return nil
 	}
-	if d := s.device(); held > 0 { // what is free is free only since steps are done in place
-		h.Free = d.CPU && s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	d := s.device()
+	h.Free = d.CPU && s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
+	if held > 0 { // what is free is free only since steps are done in place
 		return h
 	}
 	if h.MicroBatch = largest(p.fit, used); h.MicroBatch > 0 && s.cannot(MicroBatchSize) != "" {
 		h.Called = used.MicroBatch
 	}
-	if d := s.device(); d.CPU {
-		h.Free = s.inventory.HostTotal > 0 && (d.Allowed == 0 || d.Total < d.Allowed)
-	} else {
+	if !d.CPU {
 		h.Card = smallestCard(p.fit, used, h.Peak, s.last.Measured)
 	}
 	return h

@@ -379,13 +379,8 @@ func (s *situation) others(k Knob) []Value {
 	for _, v := range k.words() {
 		barred := v != "none" || slices.ContainsFunc(barring[k],
 			func(name string) bool { return slices.Contains(s.policy.Never, name) })
-		switch k {
-		case ActivationCheckpointing:
-			barred = s.refused(RemedyCheckpointing, Plan{k: v}) != ""
-		case ForwardParts:
-			barred = s.refused(RemedySplit, Plan{k: v}) != ""
-		case LossParts:
-			barred = s.refused(RemedyLossParts, Plan{k: v}) != ""
+		if remedy := turnedBack[k]; remedy != "" {
+			barred = s.refused(remedy, Plan{k: v}) != ""
 		}
 		if v != s.current(k) && !barred && s.job.Knobs[k].Allows(v) {
 			values = append(values, v)
@@ -393,6 +388,10 @@ func (s *situation) others(k Knob) []Value {
 	}
 	return values
 }
+
+// turnedBack are the knobs that are also set to other values than the first.
+var turnedBack = map[Knob]Remedy{ActivationCheckpointing: RemedyCheckpointing, ForwardParts: RemedySplit,
+	LossParts: RemedyLossParts}
 
 // barring lists the words of recovery.never that forbid to change an offload: the knob, and the
 // remedies that make or undo it.

@@ -358,7 +358,7 @@ var defaultsOf = sync.OnceValue(func() map[string]any {
 			}
 		}
 	}
-	root, fault := edit.DecodeTOML([]byte(b.String()), "the table of keys")
+	root, fault := edit.DecodeTOML([]byte(b.String()))
 	if fault != nil {
 		panic("job: the defaults in the table of keys: " + fault.Message)
 	}

@@ -46,7 +46,7 @@ func load(path string, b base, checks ...Check) (*Job, error) {
 
 // parse makes a job from the text of a file.
 func parse(absolute string, text []byte, b base, checks []Check) (*Job, []Fault) {
-	root, fault := edit.DecodeTOML(text, "a train.toml")
+	root, fault := edit.DecodeTOML(text)
 	if fault != nil {
 		return nil, hushed(text, []Fault{*fault})
 	}

@@ -100,7 +100,7 @@ func (j *Job) configure(f configFile) error {
 			return nil
 		}
 	}
-	root, fault := edit.DecodeTOML(text, "a configuration")
+	root, fault := edit.DecodeTOML(text)
 	if fault != nil {
 		return &Error{File: f.path, Kind: configKind, Faults: hushed(text, []Fault{*fault})}
 	}

@@ -24,8 +24,6 @@ func (a Agreement) refuses(h Hello) *Reject {
 		return &Reject{Code: code, Why: fmt.Sprintf(format, args...)}
 	}
 	switch {
-	case h.Process == "":
-		return reject(strategy.CodeBug, "its message has no name of its gpurun")
 	case h.Unable != nil:
 		return &Reject{Code: h.Unable.Code, Why: h.Unable.Why}
 	case h.Run != a.Run:
@@ -35,8 +33,6 @@ func (a Agreement) refuses(h Hello) *Reject {
 			h.Restart, a.Restart)
 	case h.Version != a.Version:
 		return reject(strategy.CodeUsage, "it runs gpurun %s, and node 0 runs %s", h.Version, a.Version)
-	case h.Node < 1 || h.Node >= a.Nodes:
-		return reject(strategy.CodeUsage, "it claims to be node %d, of %d that are numbered from 0", h.Node, a.Nodes)
 	case h.Ranks != a.Ranks:
 		return reject(strategy.CodeUsage,
 			"it would start %d ranks, and node 0 starts %d: launch.nproc_per_node sets how many", h.Ranks, a.Ranks)

@@ -58,24 +58,6 @@ type Credentials struct {
 	own         tls.Certificate
 	trusts      func(*x509.Certificate) bool // the certificate is of a node of the launch
 	tag         string                       // of the launch; empty if Slurm distributes the certificates
-	mistrusted  chan Mistrusted
-}
-
-// A Mistrusted is a gpurun that claims to be a node of this launch, at an address, and has another secret.
-type Mistrusted struct {
-	Node int
-	Addr string
-}
-
-// Mistrusted delivers the gpuruns that the head has refused because of their secret.
-func (c *Credentials) Mistrusted() <-chan Mistrusted { return c.mistrusted }
-
-// mistrust delivers a gpurun, unless many wait to be read.
-func (c *Credentials) mistrust(m Mistrusted) {
-	select {
-	case c.mistrusted <- m:
-	default:
-	}
 }
 
 // Trust makes credentials from the first source that applies: a secret in the environment, Slurm's exchange
@@ -93,9 +75,7 @@ func Trust(ctx context.Context, o TrustOptions) (*Credentials, error) {
 	}
 	p := openPMI(o.Environ)
 	defer p.close()
-	c := &Credentials{
-		node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart), mistrusted: make(chan Mistrusted, 1),
-	}
+	c := &Credentials{node: o.Node, nodes: o.Nodes, ports: candidates(o.Run, o.Restart)}
 	for _, way := range []way{c.bySecret, c.bySlurm, c.byFolder} {
 		if applies, err := way(ctx, o, p); err != nil {
 			return nil, err

@@ -216,7 +216,9 @@ func TestAWrongSecretIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", test.run, err)
 		}
 	}
-	if got := <-head.Mistrusted(); got != (Mistrusted{Node: 2, Addr: "127.0.0.1"}) || len(head.Mistrusted()) > 0 {
-		t.Errorf("%+v, and %d more", got, len(head.Mistrusted()))
+	var got *Mistrusted
+	if _, err := links.Accept(t.Context()); !errors.As(err, &got) || *got != (Mistrusted{Node: 2, Addr: "127.0.0.1"}) ||
+		len(links.mistrusted) > 0 {
+		t.Errorf("%v, and %d more", err, len(links.mistrusted))
 	}
 }

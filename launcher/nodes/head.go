@@ -38,10 +38,8 @@ type HeadOptions struct {
 	Agreement
 	// Links accepts followers; nil on one node.
 	Links links
-	// Mistrusted delivers gpuruns with another secret; nil: none. Way describes the nodes' credentials for the
-	// user.
-	Mistrusted <-chan Mistrusted
-	Way        string
+	// Way describes the nodes' credentials for the user.
+	Way string
 	// Local starts the ranks of the head's own node.
 	Local launcher.Starter
 	// Join is the time that nodes have to join. Hosts are their names by number, if known beforehand. Check
@@ -109,9 +107,6 @@ func NewHead(o HeadOptions) *Head {
 	if o.Links != nil {
 		h.owner.Go(h.accept)
 	}
-	if o.Mistrusted != nil {
-		h.owner.Go(h.takeMistrusted)
-	}
 	return h
 }
 
@@ -147,25 +142,19 @@ func (h *Head) loop() {
 func (h *Head) accept() {
 	for {
 		link, err := h.opts.Links.Accept(h.done)
-		if err != nil {
+		var stranger *Mistrusted
+		switch {
+		case errors.As(err, &stranger):
+			h.own(func() { h.mistrust(*stranger) })
+		case err != nil:
 			return
-		}
-		h.owner.Go(func() { h.serve(link) })
-	}
-}
-
-// takeMistrusted warns about gpuruns that claim to be nodes of this launch, and have another secret.
-func (h *Head) takeMistrusted() {
-	for {
-		select {
-		case m := <-h.opts.Mistrusted:
-			h.own(func() { h.mistrust(m) })
-		case <-h.done.Done():
-			return
+		default:
+			h.owner.Go(func() { h.serve(link) })
 		}
 	}
 }
 
+// mistrust warns about a gpurun that claims to be a node of this launch, and has another secret.
 func (h *Head) mistrust(m Mistrusted) {
 	if m.Node >= h.opts.Nodes || h.peers[m.Node].mistrust != "" {
 		return

@@ -100,8 +100,6 @@ func (h *headMachine) join(now time.Duration, link, node int, hello Hello) {
 	again := n.hello.Process == hello.Process
 	reject := h.agreement.refuses(hello)
 	switch {
-	case reject == nil && hello.Node != node:
-		reject = &Reject{Code: strategy.CodeUsage, Why: "its number differs from that of its credentials"}
 	case hello.Restart > h.agreement.Restart && hello.Run == h.agreement.Run:
 		reject = &Reject{Code: strategy.CodeRetry, Why: "node 0 is of an earlier start of the job, and ends"}
 		h.owner.superseded(hello)

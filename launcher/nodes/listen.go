@@ -48,10 +48,21 @@ type Links struct {
 	c          *Credentials
 	listener   net.Listener
 	accepted   chan *Link
+	mistrusted chan *Mistrusted
 	handshakes chan struct{}   // has an element for each handshake in progress
 	ctx        context.Context // done when Close is called
 	stop       context.CancelFunc
 	served     sync.WaitGroup // open connections
+}
+
+// A Mistrusted is a gpurun that claims to be a node of this launch, at an address, and has another secret.
+type Mistrusted struct {
+	Node int
+	Addr string
+}
+
+func (m *Mistrusted) Error() string {
+	return fmt.Sprintf("a gpurun at %s claims to be node %d, and has another secret", m.Addr, m.Node)
 }
 
 // Listen opens the head's port to the launch's nodes: the given one, or with 0 the first free one of those
@@ -74,7 +85,8 @@ func Listen(ctx context.Context, c *Credentials, port int) (*Links, error) {
 // newLinks accepts nodes from a listener.
 func newLinks(c *Credentials, listener net.Listener) *Links {
 	h := &Links{
-		c: c, listener: listener, accepted: make(chan *Link), handshakes: make(chan struct{}, c.nodes+spareHandshakes),
+		c: c, listener: listener, accepted: make(chan *Link), mistrusted: make(chan *Mistrusted, 1),
+		handshakes: make(chan struct{}, c.nodes+spareHandshakes),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.served.Go(h.accept)
@@ -148,7 +160,10 @@ func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 	conn = tls.Server(raw, h.c.tlsConfig(func(s tls.ConnectionState) (err error) {
 		node, err = h.c.peer(s)
 		if claimed, ok := h.c.claims(s); err != nil && ok && !h.c.trusts(s.PeerCertificates[0]) {
-			h.c.mistrust(Mistrusted{Node: claimed, Addr: address(raw.RemoteAddr())})
+			select {
+			case h.mistrusted <- &Mistrusted{Node: claimed, Addr: address(raw.RemoteAddr())}:
+			default: // the head has not read the last one
+			}
 		}
 		return err
 	}))
@@ -161,11 +176,13 @@ func (h *Links) prove(raw net.Conn) (conn *tls.Conn, node int, err error) {
 // welcome is the head's first message. It is empty, and sent only to nodes of the launch.
 var welcome = make([]byte, 4)
 
-// Accept waits for the next node's connection.
+// Accept waits for the next node's connection. The error is a Mistrusted for a gpurun with another secret.
 func (h *Links) Accept(ctx context.Context) (*Link, error) {
 	select {
 	case l := <-h.accepted:
 		return l, nil
+	case m := <-h.mistrusted:
+		return nil, m
 	case <-h.ctx.Done():
 		return nil, errClosed
 	case <-ctx.Done():

@@ -156,7 +156,7 @@ func (n *Node) MakeHead(l *launcher.Launcher, run RunInfo) {
 		Join: n.opts.At.JoinTimeout(), Hosts: n.opts.At.Hosts, Check: n.opts.At.WhyMissing(),
 	}
 	if n.links != nil {
-		o.Links, o.Mistrusted, o.Way = n.links, n.trust.Mistrusted(), n.trust.Way
+		o.Links, o.Way = n.links, n.trust.Way
 	}
 	n.head = NewHead(o)
 	l.Starter, l.World = n.head, n.head.World(l.World)

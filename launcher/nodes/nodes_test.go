@@ -543,8 +543,6 @@ func TestRejectedNodesGetTheReason(t *testing.T) {
 		"runs gpurun old": func(h *Hello) { h.Version = "old" },
 		"would start 4":   func(h *Hello) { h.Ranks = 4 },
 		"train.toml":      func(h *Hello) { h.Digest = "e" },
-		"credentials":     func(h *Hello) { h.Node = 2 },
-		"node 7":          func(h *Hello) { h.Node = 7 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := begin(t, all(good))

@@ -55,7 +55,7 @@ func lessBatch() strategy.Decision {
 
 // priced is what lessBatch saved and cost.
 var priced = &strategy.Price{
-	Changed: first.Changed(next), BytesBefore: 15 << 30, AtLeast: true, BytesAfter: 9 << 30, SecondsBefore: 1, SecondsAfter: 1.1, Estimated: true,
+	Changed: first.Changed(next), BytesBefore: 15 << 30, AtLeast: true, BytesAfter: 9 << 30, SecondsAfter: 1.1,
 }
 
 func TestRecalledPlanIsShown(t *testing.T) {

@@ -31,7 +31,7 @@ func FuzzPlaces(f *testing.F) {
 		for bytes.HasPrefix(text, []byte("\uFEFF")) {
 			text = text[3:]
 		}
-		root, fault := DecodeTOML(text, "a file")
+		root, fault := DecodeTOML(text)
 		if fault == nil {
 			places, _ := tomlTree(text)
 			samePlaces(t, text, root, places)

@@ -17,12 +17,11 @@ import (
 func parseTOML(text []byte) (value any, root *node, err error) {
 	root, again := tomlTree(text)
 	table := map[string]any{}
-	err = toml.Unmarshal(text, &table)
-	if err == nil {
+	if err = toml.Unmarshal(text, &table); err == nil {
 		return table, root, nil
 	}
-	at, message := tomlError(text, again, err)
 	line, column := 0, 0
+	at, message := tomlError(text, again, err)
 	if at >= 0 {
 		line, column = position(text, at)
 	}
@@ -230,9 +229,8 @@ func TOMLValue(value any) string {
 }
 
 // DecodeTOML parses TOML into generic values: map[string]any, []any, string, int64,
-// float64, bool and times. The fault is the position at which the text is not TOML; what is the
-// kind of the file, "a train.toml".
-func DecodeTOML(text []byte, what string) (map[string]any, *FileFault) {
+// float64, bool and times. The fault is the position at which the text is not TOML.
+func DecodeTOML(text []byte) (map[string]any, *FileFault) {
 	body, root := withoutBOM(text), map[string]any{}
 	err := toml.Unmarshal(body, &root)
 	if err == nil {

@@ -291,7 +291,7 @@ func (n *keyTable) done() {
 // error has all its faults, each at its position.
 func Parse(file string, text []byte, rules Rules) (Recipe, error) {
 	failed := edit.FileError{File: file, Kind: "recipe that can be used"}
-	values, fault := edit.DecodeTOML(text, "a recipe")
+	values, fault := edit.DecodeTOML(text)
 	if fault != nil {
 		failed.Faults = []edit.FileFault{*fault}
 		return Recipe{}, &failed

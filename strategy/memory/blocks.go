@@ -23,7 +23,6 @@ type kindList struct {
 	each, most, input, keeps, gap float64
 	more                          float64 // the bound's fraction
 	seen                          bool
-	unsized                       bool // it is not known on how many tokens, or at which resolution, it works
 }
 
 // A source is a sight with the conversion of its blocks' bytes to those of another mode.
@@ -136,12 +135,11 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 		switch {
 		case g.seen > 0:
 			l.each = g.each * src.ratio * long
-			l.more, l.seen = src.more+f.seenMargin(g.seen, b.Count), true
+			l.more, l.seen = src.more+seenMargin(g.seen, b.Count), true
 			l.gap, l.keeps = g.gap*src.ratio*long, g.keeps*long*stream(mode)/stream(src.sight.plan)
 			l.most = l.each * math.Max(g.most/math.Max(g.each, 1), 1)
 		default:
-			l = f.unreached(l, before, g, out.lists)
-			l.each = math.Max(l.each, g.least*src.ratio*long)
+			l = f.unreached(l, before, out.lists)
 			l.more += src.more
 		}
 		if l.input == 0 {
@@ -160,14 +158,14 @@ func (f *Predictor) lists(mode RankPlan) kindLists {
 }
 
 // seenMargin is the margin for a list of which seen blocks were seen.
-func (f *Predictor) seenMargin(seen, count int) float64 {
+func seenMargin(seen, count int) float64 {
 	switch {
 	case seen >= count:
-		return f.margin(marginSeen)
+		return marginSeen
 	case seen >= 2:
-		return f.margin(marginPart)
+		return marginPart
 	}
-	return f.margin(marginOne)
+	return marginOne
 }
 
 // totalMore is the bound's fraction over lists by their bytes.
@@ -183,41 +181,28 @@ func totalMore(lists []kindList) float64 {
 // unreached estimates a list that was not reached from the one before it. In a convolutional net
 // resolution halves where channels double: a block then has four times the parameters and half
 // the bytes. Where blocks are narrower again, it is unknown on how many tokens, or at which
-// resolution, they work: a decoder may have all of those of which its encoder had a part.
-func (f *Predictor) unreached(l, before kindList, g listSight, seen []kindList) kindList {
+// resolution, they work.
+func (f *Predictor) unreached(l, before kindList, seen []kindList) kindList {
 	l.each = before.each
-	narrower := l.width() < narrowerList*before.width()
 	switch {
-	case f.encoderDecoder():
-		l.each *= decoderShare
-		l.input = before.input * decoderShare
-		l.more = decoderMore
+	case l.input > 0 && before.input > 0 && !f.model.Convolutional: // a process with checkpointing has reached it
+		l.each *= l.input / before.input
+		l.more = marginUnreached / 2
 		return l
-	case f.model.Convolutional && narrower:
+	case l.width() < narrowerList*before.width():
 		before = l.nearest(seen, before)
-		l.each, l.more, l.unsized = before.each*returningList, returningMore, true
+		l.each, l.more = before.each*returningList, returningMore
 		l.keeps, l.gap = l.each*returningKeeps, before.gap
 	case f.model.Convolutional:
 		if l.width() > 0 && before.width() > 0 {
 			l.each *= math.Min(before.width()/l.width(), 1)
 		}
 		l.more = marginUnreached
-	case l.input > 0 && before.input > 0: // a process with checkpointing has reached it
-		l.each *= l.input / before.input
-		l.more = marginUnreached / 2
-		return l
-	case narrower:
-		l.each *= moreTokens * l.width() / before.width()
-		l.more, l.unsized = moreTokensMore, true
 	default:
 		l.more = marginUnreached
 	}
 	if l.input == 0 && before.each > 0 {
 		l.input = before.input * l.each / before.each
-	}
-	if f.model.Convolutional && g.input > 0 && before.input > 0 { // its first block was reached: its input shows its size
-		l.each = math.Max(l.each, before.each*math.Min(g.input/before.input, 1)*.5)
-		l.more = marginUnreached / 2
 	}
 	return l
 }
@@ -237,13 +222,6 @@ func (l kindList) nearest(all []kindList, best kindList) kindList {
 		}
 	}
 	return best
-}
-
-// encoderDecoder reports whether the model's lists belong to an encoder and a decoder, which work
-// on different sequences.
-func (f *Predictor) encoderDecoder() bool {
-	return !f.model.Convolutional && len(f.model.Blocks) == 2 &&
-		strings.Contains(f.model.Class, "ForConditionalGeneration")
 }
 
 // ordered returns the model's lists: first those that a sight saw, in its order.
@@ -315,31 +293,23 @@ func (f *Predictor) longer(mode RankPlan) float64 {
 
 // unseenLists estimates the blocks by their inputs, if none was seen without checkpointing.
 func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bool) kindLists {
-	least := map[string]float64{}
-	for _, g := range f.sights {
-		for _, l := range g.lists {
-			least[l.path] = math.Max(least[l.path], l.least)
-		}
-	}
-	if !seen && len(least) == 0 || len(f.model.Blocks) == 0 {
+	if !seen || len(f.model.Blocks) == 0 {
 		return f.wholeForward(mode)
 	}
-	more := marginPrior
-	if f.model.Convolutional {
-		more = marginPriorConvolution
-	}
-	out := kindLists{evidence: "prior", more: more}
+	out := kindLists{evidence: "prior", more: marginPrior}
 	before := kindList{}
 	for _, b := range f.model.Blocks {
 		l := kindList{count: float64(b.Count), parameters: float64(b.Parameters), input: input[b.Path] * f.longer(mode),
-			more: more}
+			more: marginPrior}
 		if l.input == 0 {
-			l = f.unreached(l, before, listSight{}, nil)
-			l.more = more
+			l = f.unreached(l, before, nil)
+			l.more = marginPrior
 		} else {
-			l.each = l.input * f.priorInputs(mode)
+			l.each = l.input * blockInputs
+			if autocast(mode) { // activations in 16 bit, inputs in fp32
+				l.each *= autocastBlock
+			}
 		}
-		l.each = math.Max(l.each, 1.1*least[b.Path])
 		if l.input == 0 {
 			l.input = l.each / blockInputs
 		}
@@ -355,7 +325,7 @@ func (f *Predictor) unseenLists(mode RankPlan, input map[string]float64, seen bo
 func (f *Predictor) window(mode RankPlan) (most float64) {
 	for _, g := range f.sights {
 		if !f.twice && g.plan.Checkpointing == "full" && kindOf(g.plan) == kindOf(mode) {
-			most = math.Max(most, g.window/windowFactor(g.plan, kindList{}))
+			most = math.Max(most, g.window/windowFactor(g.plan))
 		}
 	}
 	return most * f.longer(mode)
@@ -374,21 +344,6 @@ func (k *kindLists) recomputed(largest float64) {
 	}
 }
 
-// priorInputs is the bytes that a block holds, in units of its input, if none was seen: by the
-// same formula as an estimate, if the model's shape is known.
-func (f *Predictor) priorInputs(mode RankPlan) float64 {
-	a, known := OfModel(f.model)
-	p := mode.Usual()
-	p.Checkpointing, p.Sequence = "none", int(math.Min(f.tokens(mode), 1<<40))
-	switch {
-	case known && p.Sequence >= 1:
-		return block(a, p) / hidden(a, p)
-	case autocast(mode): // activations in 16 bit, inputs in fp32
-		return blockInputs * autocastBlock
-	}
-	return blockInputs
-}
-
 // wholeForward treats all bytes that a forward held as one block, if no list is known.
 func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 	for _, g := range f.sights {
@@ -397,7 +352,7 @@ func (f *Predictor) wholeForward(mode RankPlan) kindLists {
 		}
 		s := f.translate(g, mode)
 		l := kindList{count: 1, parameters: float64(f.model.Parameters), each: g.held * s.ratio * f.longer(mode),
-			more: s.more + f.margin(marginSame)}
+			more: s.more + marginSame}
 		l.input, l.most = l.each, l.each // it is not known what checkpointing would keep
 		return kindLists{lists: []kindList{l}, more: l.more, evidence: s.evidence}
 	}

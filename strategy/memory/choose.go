@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -41,7 +42,6 @@ type RejectedPlan struct {
 }
 
 const (
-	likely  = 1.0  // of the available memory: a mean below it is tried before the next group
 	tie     = 0.03 // of a step's time
 	reasons = 8
 )
@@ -94,7 +94,14 @@ func (f *Predictor) rate(candidates []PlanCandidate) []rated {
 
 // pick finds the one to run; -1: none.
 func pick(all []rated, tree bool) (int, string) {
-	for group, more := next(all, -1); more; group, more = next(all, group) {
+	var groups []int
+	for i := range all {
+		if !slices.Contains(groups, all[i].group) {
+			groups = append(groups, all[i].group)
+		}
+	}
+	slices.Sort(groups)
+	for _, group := range groups {
 		if i := fastest(all, group, tree); i >= 0 {
 			if tree {
 				return i, "tree"
@@ -105,23 +112,12 @@ func pick(all []rated, tree bool) (int, string) {
 			return i, "likely"
 		}
 	}
-	for group, more := next(all, -1); more; group, more = next(all, group) {
+	for _, group := range groups {
 		if i := least(all, group, (*rated).conceivable); i >= 0 {
 			return i, "least"
 		}
 	}
 	return -1, ""
-}
-
-// next is the lowest group above another.
-func next(all []rated, above int) (int, bool) {
-	group, found := 0, false
-	for i := range all {
-		if g := all[i].group; g > above && (!found || g < group) {
-			group, found = g, true
-		}
-	}
-	return group, found
 }
 
 // fits reports whether a plan's bound fits, on the device and on the host.
@@ -162,7 +158,8 @@ func fastest(all []rated, group int, tree bool) int {
 	return best
 }
 
-func (r *rated) likely() bool { return float64(r.mean) <= likely*float64(r.room) }
+// likely reports whether the mean fits: the plan is tried before the next group.
+func (r *rated) likely() bool { return r.mean <= r.room }
 
 // conceivable reports whether the prediction does not exclude the plan.
 func (r *rated) conceivable() bool { return r.room > 0 && !r.excluded }
@@ -194,20 +191,13 @@ func (f *Predictor) FitsHost(p *Prediction) bool {
 // rejected returns the other candidates with the reason: first those that fit, fastest first,
 // then those that need least.
 func (f *Predictor) rejected(candidates []PlanCandidate, all []rated, best int) []RejectedPlan {
-	top := make([]*rated, 0, reasons+1)
+	var top []*rated
 	for i := range all {
-		r := &all[i]
-		if i == best {
+		if i == best || len(top) == reasons && compareRejected(&all[i], top[reasons-1]) > 0 {
 			continue
 		}
-		if len(top) == reasons && !before(r, top[reasons-1]) {
-			continue
-		}
-		at := len(top)
-		for at > 0 && before(r, top[at-1]) {
-			at--
-		}
-		top = slices.Insert(top, at, r)
+		at, _ := slices.BinarySearchFunc(top, &all[i], compareRejected)
+		top = slices.Insert(top, at, &all[i])
 		top = top[:min(len(top), reasons)]
 	}
 	var out []RejectedPlan
@@ -230,18 +220,14 @@ func (r *rated) class() int {
 	return math.MaxInt - 1
 }
 
-// before reports whether a rejected plan comes before another.
-func before(a, b *rated) bool {
-	x, y := a.class(), b.class()
-	switch {
-	case x != y:
-		return x < y
-	case a.fits() && a.seconds != b.seconds:
-		return a.seconds < b.seconds
-	case !a.fits() && a.bound != b.bound:
-		return a.bound < b.bound
+// compareRejected compares the places of two rejected plans.
+func compareRejected(a, b *rated) int {
+	by := cmp.Compare(a.bound, b.bound)
+	if a.fits() {
+		by = cmp.Compare(a.seconds, b.seconds)
 	}
-	return a.order < b.order
+	return cmp.Or(cmp.Compare(a.class(), b.class()), by, cmp.Compare(a.order, b.order),
+		cmp.Compare(a.index, b.index))
 }
 
 // reason is the reason why a candidate was not chosen, for people.

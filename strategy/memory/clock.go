@@ -32,29 +32,21 @@ const (
 	launchConvolution      = .00055
 	launchCheckpointing    = 2.05 // landscape; 2.8 in a convolutional net
 	launchCheckpointConv   = 2.8
-	launchAgain            = 2.0 // landscape: 1.3–2.2 if launches bound the step, else 1
-	launchAgainConv        = 2.0
+	launchAgain            = 2.0  // landscape: 1.3–2.2 if launches bound the step, else 1
 	computeCheckpointing   = 1.30 // landscape; published 1.25–1.33
 	computeSelective       = 1.10
 	launchAutocast         = 1.3
 	launchBackward         = 1.3  // of a forward's (H100 rows: .9–1.8)
-	launchBackwardFull     = 2.1  // with full checkpointing (1.4–3.3)
 	launchCold             = 0.55 // of a cold forward's (H100 rows: .3–.8)
-	launchColdFull         = 0.85 // with full checkpointing (.6–1.3)
 	launchAdd              = 1.05 // of a launch if gradients are added to existing ones, if launches were measured
 	operationsFull         = 1.15 // of a card's speed below, without the time for activations (landscape, H100 rows)
 	operationsHalf         = 1.8
 	activationPasses       = 11   // times that a step reads or writes its activations (landscape, H100 rows)
-	convolutionPasses      = 20   // times that a step reads or writes its activations (landscape)
 	offloadedOptimizer     = 1.0  // seconds for 1e9 parameters: CPU Adam, .55–1.25 published
 	offloadedNVMe          = 4.0  // the same from one fast disk
 	hostLink               = 20e9 // bytes a second, PCIe in practice
 	offloadedActivationsBy = 1.25 // published 1.02–1.35
 )
-
-// leastDevice is the least part of the device's expected time that a measured step may show: launches are not known
-// that well.
-const leastDevice = 1. / 8
 
 // speeds are operations per second that training reaches in fp32 and in 16 bit, and bytes per
 // second of memory, by a part of the device's name: about half of the vendors' figures.
@@ -110,7 +102,7 @@ func (c stepClock) fitted(t timing) stepClock {
 			launch *= c.again
 		}
 		if rest := math.Pow(call, 4) - math.Pow(launch, 4); call > 0 && rest > 0 {
-			c.each *= max(math.Sqrt(math.Sqrt(rest))/(c.each*m), leastDevice)
+			c.each = math.Sqrt(math.Sqrt(rest)) / m
 			return c
 		}
 		// The launches took less than was measured of them.
@@ -159,8 +151,8 @@ func (f *Predictor) believed(mode RankPlan, s *modePeaks) stepClock {
 		c.floor = c.floor * launchAutocast
 	}
 	if f.model.Convolutional {
-		c.floor, c.again, checkpointing = launchConvolution*math.Max(blocks, 8), launchAgainConv, launchCheckpointConv
-		c.each = f.freely(s) * convolutionPasses / speed.memory
+		c.floor, checkpointing = launchConvolution*math.Max(blocks, 8), launchCheckpointConv
+		c.each = f.freely(s) * activationPasses / speed.memory
 	} else {
 		// 6 operations for each parameter and token, and the attention's (llm-foundry's count).
 		n := math.Max(f.tokens(mode), 1)
@@ -211,15 +203,11 @@ func (f *Predictor) launched(mode RankPlan, checkpointing float64) (floor float6
 // as is the time of the launches in another mode.
 func (l launching) as(mode RankPlan, checkpointing float64) float64 {
 	forward, backward := l.Forward, l.Backward
-	cold, ratio := launchCold, launchBackward
-	if l.plan.Checkpointing == "full" {
-		cold, ratio = launchColdFull, launchBackwardFull
-	}
 	if l.AtMost {
-		forward *= cold
+		forward *= launchCold
 	}
 	if backward == 0 {
-		backward = ratio * forward
+		backward = launchBackward * forward
 	}
 	seconds := forward + backward
 	times := func(from, to bool, factor float64) {

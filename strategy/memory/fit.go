@@ -25,7 +25,6 @@ type Predictor struct {
 	kept        bool    // gradients are set to zero, and held in all phases
 	together    bool    // the model is called several times for one loss
 	twice       bool    // the job differentiates twice
-	others      float64 // parameters of other models that the process trains
 	wider       float64 // by how much bounds of this job were too low
 	words       float64 // elements of a sample, if the input is numbers of words
 	longest     float64 // elements of the longest input for each sample, over all that was seen
@@ -80,7 +79,6 @@ func NewPredictor(m TrainedModel, d DeviceMemory, seen []Measurement) *Predictor
 		f.kept, f.together = f.kept || s.Kept, f.together || s.Together > 1
 	}
 	for _, s := range seen {
-		f.others = max(f.others, float64(s.Others)/4)
 		if len(s.Shape) == 2 && f.model.Embedding > 0 {
 			f.words = max(f.words, float64(s.Shape[1]))
 		}
@@ -227,7 +225,8 @@ func modeOf(p RankPlan) RankPlan {
 func (f *Predictor) Room(p RankPlan) int64 {
 	capacity := f.capacity(p)
 	sure := f.sure(capacity)
-	return int64(sure + (capacity-sure)/f.overhead(p))
+	least, _ := f.overhead(p)
+	return int64(sure + (capacity-sure)/least)
 }
 
 // Capacity is the number of bytes that the allocator may hold on the device with a plan: its limit,
@@ -260,13 +259,7 @@ func (f *Predictor) sure(bytes float64) float64 {
 // Suffices is the limit of the allocator that is certain to do for a plan which allocates so many
 // bytes at its peak.
 func (f *Predictor) Suffices(p RankPlan, peak int64) int64 {
-	most := defaultMost
-	switch {
-	case f.device.CPU:
-		most = hostRoom
-	case p.Allocator == "expandable":
-		most = expandableMost
-	}
+	_, most := f.overhead(p)
 	sure := f.sure(float64(peak))
 	return whole(sure + most*(float64(peak)-sure))
 }
@@ -280,13 +273,13 @@ func (f *Predictor) Outside(p RankPlan) int64 {
 	return whole(f.heldOutside(p))
 }
 
-// overhead is the least memory under which the allocator can give out a byte.
-func (f *Predictor) overhead(p RankPlan) float64 {
+// overhead is the least and the most memory under which the allocator can give out a byte.
+func (f *Predictor) overhead(p RankPlan) (least, most float64) {
 	switch {
 	case f.device.CPU:
-		return hostRoom
+		return hostRoom, hostRoom
 	case p.Allocator == "expandable":
-		return expandableRoom
+		return expandableRoom, expandableMost
 	}
-	return defaultRoom
+	return defaultRoom, defaultMost
 }

@@ -26,11 +26,7 @@ func (f *Predictor) tokens(mode RankPlan) float64 {
 			continue
 		}
 		if n := g.lists[most-1].input; n > 0 && f.model.Hidden > 0 {
-			n = n / stream(g.plan) / float64(f.model.Hidden) * f.longer(mode)
-			if f.encoderDecoder() && most == 1 {
-				n *= decoderShare
-			}
-			return n
+			return n / stream(g.plan) / float64(f.model.Hidden) * f.longer(mode)
 		}
 	}
 	if mode.Sequence == 0 && most == 0 { // no lists of blocks
@@ -104,7 +100,7 @@ func (f *Predictor) headOf(s *modePeaks) {
 	if s.mode.LossParts == "on" {
 		s.pieces = 3 * logits // its log-softmax, the gradient of that, and the logits' in the same type
 	}
-	s.headMore = f.margin(marginHead)
+	s.headMore = marginHead
 	if autocast(s.mode) && logits > 0 && s.mode.Checkpointing == "full" {
 		s.inside = headForward * logits
 		if !f.causal() {
@@ -136,38 +132,22 @@ func (f *Predictor) headOf(s *modePeaks) {
 		case g.temporarySeen && own > 0:
 			s.temporary *= math.Min(math.Max(g.temporary/(t*own), .1), 3)
 		}
-		if near && g.window > 0 && s.mode.Checkpointing == g.plan.Checkpointing {
-			s.temporary = max(s.temporary, g.window*long)
-		}
-		if near && g.temporaryLeast > 0 {
-			s.temporary = max(s.temporary, g.temporaryLeast*long)
-		}
 		if g.headSeen || g.temporarySeen {
 			return // the sights are in order: the first has the most information
 		}
 	}
 }
 
-// unseenHead adds to the bound where no process has reached the loss: how models outside of
-// transformers compute it from logits differs. After a list that was not reached, a decoder's, comes
-// a head that is as large.
-func (f *Predictor) unseenHead(s *modePeaks, kinds kindLists) {
-	if slices.ContainsFunc(f.sights, func(g sight) bool { return g.temporarySeen }) {
-		return
-	}
-	n := len(kinds.lists)
-	switch {
-	case f.logits(s.mode) == 0 && !f.model.Convolutional && n > 1 && kinds.lists[0].seen && !kinds.lists[n-1].seen:
-		s.unseen = kinds.lists[n-1].each
-	case s.mode.LossParts == "on" && kindOf(s.mode) != "fp32" && f.causal():
-		s.unseen = f.logits(s.mode) // where the job converts all of them itself
-	case autocast(s.mode) && !f.lossInside():
+// unseenHead adds to the bound where no process has reached a loss that autocast computes: how models
+// outside of transformers compute it from logits differs.
+func (f *Predictor) unseenHead(s *modePeaks) {
+	seen := slices.ContainsFunc(f.sights, func(g sight) bool { return g.temporarySeen })
+	if !seen && autocast(s.mode) && !f.lossInside() {
 		s.lossMore = marginHeadUnseen
 	}
 }
 
-// severalOf adds the graphs of two derivatives, and of other models, if no process has measured them
-// to their end.
+// severalOf adds the graphs of two derivatives if no process has measured them to their end.
 func (f *Predictor) severalOf(s *modePeaks) {
 	for _, g := range f.sights {
 		if g.temporarySeen && g.plan.Checkpointing != "full" && kindOf(g.plan) == kindOf(s.mode) {
@@ -177,10 +157,6 @@ func (f *Predictor) severalOf(s *modePeaks) {
 	if f.twice {
 		s.temporary = math.Max(s.temporary, twiceHeld*s.blocks)
 		s.lossMore = twiceHeldMore
-	}
-	if f.others > 0 { // it is taken to hold as much for each parameter
-		s.temporary += s.blocks * f.others / math.Max(float64(f.model.Parameters), 1)
-		s.lossMore = othersMore
 	}
 }
 
@@ -203,28 +179,24 @@ func (f *Predictor) sameMode(s *modePeaks) {
 		for i := range s.windows {
 			s.windows[i].held *= scale
 		}
-		s.blocks, s.blocksMore, s.evidence = held, f.margin(marginSame), "same mode"
+		s.blocks, s.blocksMore, s.evidence = held, marginSame, "same mode"
 		s.headMore = s.blocksMore
 		return
 	}
 }
 
-// lateOf computes the need of the end of the backward in addition to weights and gradients. The
+// lateOf computes the need of the end of the backward in addition to weights and gradients: the
 // embedding's gradient is the last. It exists twice before it is added to the output's if both
 // are one parameter, or converted (landscape: 2, or 1 under autocast, else 0–1).
 func (f *Predictor) lateOf(s *modePeaks) {
+	s.again = s.largest
 	if f.logits(s.mode) == 0 {
-		s.late = 0.01 * s.states.gradients
-		s.again, s.lateMore = s.largest, s.largest
 		return
 	}
-	embedding := float64(f.model.Vocabulary*f.model.Hidden) * width(s.mode.Weights)
-	s.again = embedding
-	s.late = embedding
-	if f.model.Tied {
-		s.late = 2 * embedding
+	if s.late = s.largest; f.model.Tied {
+		s.late *= 2
 	}
-	if n := float64(max(s.mode.DataParallel, 1)); stage(s.mode) == 3 {
-		s.late, s.lateMore = s.late/n, embedding
+	if stage(s.mode) == 3 {
+		s.late /= float64(max(s.mode.DataParallel, 1))
 	}
 }

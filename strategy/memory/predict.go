@@ -80,9 +80,8 @@ func (st *states) made(multiple bool) float64 {
 	return math.Max(st.ready-given(multiple)*st.forming, 0)
 }
 
-// An extra has the bound's additions to the expected figures: fractions of them, and bytes at the
-// end of the backward.
-type extra struct{ blocks, head, headBytes, loss, window, states, late, lateBytes, workspace float64 }
+// An extra has the bound's additions to the expected figures, as fractions of them.
+type extra struct{ blocks, head, loss, window, states, late, workspace float64 }
 
 // peak is the largest phase of a step, with the optimizer's states. A phase has several moments, which
 // are numbered: those of the backward are at the blocks' lists.
@@ -101,7 +100,7 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 			bytes, phase, moment = v, name, n
 		}
 	}
-	head, temporary := s.head*(1+x.head)+x.headBytes, s.temporary*(1+x.loss)
+	head, temporary := s.head*(1+x.head), s.temporary*(1+x.loss)
 	piece := math.Min(s.pieces*m, lossPart)
 	part, outputs, all := m, 0., 0.
 	if s.together {
@@ -131,7 +130,7 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 			multiple)+w.gradients*bucket+workspace, "recompute")
 	}
 	most(kept+given(s.together && multiple)*all+st.gradients*(1+x.late)+gather+st.ready+bucket+s.late+given(
-		multiple)*s.again+x.lateBytes, "backward")
+		multiple)*s.again, "backward")
 	most(kept+st.gradients+st.step*(1+x.states), "optimizer")
 	return bytes, phase, moment
 }
@@ -140,8 +139,8 @@ func (s *modePeaks) peak(m float64, multiple bool, x extra) (bytes float64, phas
 func (s *modePeaks) bound(m float64, multiple bool) float64 {
 	multiple = multiple || s.kept
 	most, _, _ := s.peak(m, multiple, extra{
-		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore), headBytes: s.unseen,
-		window: s.windowMore, states: s.statesMore, late: marginLate, lateBytes: .5 * s.lateMore, workspace: 1,
+		blocks: s.blocksMore, head: s.headMore, loss: math.Max(s.headMore, s.lossMore),
+		window: s.windowMore, states: s.statesMore, late: marginLate, workspace: 1,
 	})
 	// Counted figures are sure; the rest has a margin on top.
 	counted := min(s.base+s.states.weights+s.states.optimizer+given(multiple)*s.states.held, most)
@@ -153,7 +152,6 @@ func (s *modePeaks) bound(m float64, multiple bool) float64 {
 // of memory needs at least that much. The part that grows with the batch is scaled with it.
 func (s *modePeaks) corrected(p *RankPlan, mean, bound float64) (float64, float64, bool) {
 	m, multiple, measured := float64(p.MicroBatch), p.Accumulation > 1, false
-	mean, bound = mean+s.lack*m, bound+s.lack*m
 	for i := range s.anchors {
 		a := &s.anchors[i]
 		switch {

@@ -28,16 +28,12 @@ const (
 	marginOne        = 0.06  // one block
 	marginCheckpoint = 0.03  // inputs of checkpointed blocks, by the first block's
 	marginUnreached  = 0.30  // a list that was not reached, by the one before it
-	marginPrior      = 0.60  // no block was seen
-	// marginPriorConvolution is marginPrior for a convolutional net, whose blocks hold 3 to 40 times
-	// their input.
-	marginPriorConvolution = 1.2
-	marginHead             = 0.03
+	marginPrior      = 1.20  // no block was seen: it holds 10 to 58 times its input
+	marginHead       = 0.03
 	// marginHeadUnseen is marginHead for a loss that autocast computes and that was not reached:
 	// models hold logits in 16 bit, in fp32, or in both (measured: up to 1.16 times headWhole).
 	marginHeadUnseen = 0.16
-	marginWindow     = 0.20 // the block that is recomputed, in units of its window
-	marginWindowHalf = 0.35
+	marginWindow     = 0.35 // the block that is recomputed, in units of its window
 	marginLonger     = 0.02 // for each doubling of the sequence
 	marginLate       = 0.01
 	marginBase       = 0.01
@@ -47,10 +43,6 @@ const (
 	// marginStates is the margin of weights, gradients and states, which are counted; the
 	// allocator rounds each up to 512 bytes.
 	marginStates = 0.003
-	// Blocks of convolutional nets differ more, and so do the workspaces of their kernels:
-	// the margins count more (landscape; of 4,081 vision plans the median is 1–2 % off a line
-	// through two points, the 95th percentile 4–7 %).
-	marginConvolution = 1.25
 	// marginSharded is the margin of the temporary bytes of sharded weights, gathered parameters
 	// and buckets (frameworks; reserved over allocated was 1.0–1.6 in published runs).
 	marginSharded = 0.20
@@ -88,42 +80,28 @@ const (
 	headFused = .25
 
 	// The need of recomputing a block, backward included, in units of the bytes that it holds
-	// without checkpointing: with fused attention in fp32, in 16 bit, and for attention in fp32
-	// that keeps its scores, which shows in a block that holds more than scoresInputs inputs
-	// (landscape: 1.2, 1.2–2.1, 2.3; 58 inputs, else 10–29).
-	windowFull   = 1.2
-	windowHalf   = 1.6
-	windowScores = 2.3
-	scoresInputs = 40
-	// convolutionWorkspace is the bytes that cuDNN's kernels take in a backward (landscape:
-	// 30–150 MB for any batch; the bound takes twice as much).
-	convolutionWorkspace = 40 << 20
-	// multiplyWorkspace is the same of cuBLAS (8.5 to 32 MiB, by the card; landscape: 25).
-	multiplyWorkspace = 24 << 20
+	// without checkpointing, in fp32 and in 16 bit (landscape: 1.2, 1.2–2.1).
+	windowFull = 1.2
+	windowHalf = 1.6
+	// workspace is the bytes that kernels take in a backward: cuBLAS 8.5 to 32 MiB, by the card
+	// (landscape: 25), cuDNN some more. The bound takes twice as much.
+	workspace = 24 << 20
 	// backwardFactor is the temporary need of a block's backward without checkpointing, in the
 	// same units, in fp32 and in 16 bit (landscape: ViT .36 and .88).
 	backwardFactor     = 0.35
 	backwardFactorHalf = 0.85
-
-	// A decoder that was not reached has fewer tokens than its encoder: targets are shorter than
-	// sources in summaries, answers and transcripts, about as long in translations. The bound
-	// takes twice that.
-	decoderShare = 0.4
-	decoderMore  = 1.0
 
 	// blockInputs is the bytes that a block holds, in units of its input, if no block was seen:
 	// 10–58 (landscape), in a
 	// convolutional net 3 (a ResNet's bottleneck) to 12 (a ConvNeXt's block).
 	blockInputs = 25
 	// narrowerList is the ratio of widths below which the blocks of a list that was not reached
-	// are narrower than those before it, as those of an autoencoder's decoder. It works on up to
-	// four times as many tokens (MAE masks three quarters); in a U-Net, on inputs that are joined
-	// with those of the way down (measured: 1.3 to 2 times as much as there).
+	// are narrower than those before it. In a U-Net their inputs are joined with those of the way
+	// down (measured: 1.3 to 2 times as much as there), and an autoencoder's decoder works on
+	// more tokens than its encoder (MAE masks three quarters).
 	narrowerList   = 0.9
-	moreTokens     = 2
-	moreTokensMore = 1.0
 	returningList  = 1.5
-	returningMore  = 1.0
+	returningMore  = 1.4
 	returningKeeps = 0.4
 
 	// autocastBlock is the ratio of a block's bytes under autocast to those in fp32: .50–.75, .27
@@ -142,16 +120,10 @@ const (
 	// offloadedHeld is the share of the activations that stays when they go to the host: −62 %
 	// without checkpointing (pytorch #174436).
 	offloadedHeld = 0.4
-	// offloadedConvolution is the same for a convolutional net, and for a model without a list of
-	// blocks: the bound takes all of them.
-	offloadedConvolution = 0.6
 	// twiceHeld is the bytes that the graphs of two derivatives hold in addition to the forward, in
 	// units of what that holds (measured: 2.4 to 2.5 for a transformer with eager attention).
 	twiceHeld     = 2.5
 	twiceHeldMore = 0.4
-	// othersMore is the margin of the activations of another model, such as a GAN's generator, until
-	// a step has been measured.
-	othersMore = 1.0
 )
 
 // DeepSpeed's defaults, in elements (frameworks: DeepSpeed's runtime/zero/config.py).

@@ -14,9 +14,7 @@ type modePeaks struct {
 	// inside the forward in addition to the blocks.
 	blocks, head, temporary, inside float64
 	// pieces is the bytes for a sample of all parts of a loss that is computed in parts.
-	pieces float64
-	// unseen is what the bound adds for a head that was not reached, in bytes of a sample.
-	unseen     float64
+	pieces     float64
 	windows    []window
 	workspace  float64 // bytes that kernels need in the backward
 	linger     bool    // gradients are held until after the forward
@@ -24,14 +22,12 @@ type modePeaks struct {
 	together   bool    // the model is called several times for one loss
 	largest    float64 // the largest gradient
 	late       float64 // bytes at the end of the backward
-	lateMore   float64 // the bound's addition to late
 	again      float64 // the last gradient in addition to the one that it is added to
 	offloaded  float64 // a sample's bytes that go to the host
 	evaluation float64
 	// Fractions that the bound adds.
 	blocksMore, headMore, lossMore, windowMore, baseMore, statesMore float64
 	anchors                                                          []anchor
-	lack                                                             float64 // of the prediction, in bytes a sample
 	// the bound's factor by earlier ones that were too low; 0: none
 	wider float64
 	clock stepClock
@@ -81,12 +77,8 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 	if f.device.CPU {
 		s.baseMore = marginHost
 	}
-	switch {
-	case f.device.CPU:
-	case f.model.Convolutional:
-		s.workspace = convolutionWorkspace
-	default:
-		s.workspace = multiplyWorkspace
+	if !f.device.CPU {
+		s.workspace = workspace
 	}
 	f.activations(s)
 	if s.unknown != "" {
@@ -103,26 +95,8 @@ func (f *Predictor) newShape(mode RankPlan) *modePeaks {
 		}
 	}
 	s.wider = f.wider
-	if mode.ForwardParts > 1 {
-		s.lack = f.lackOutside(mode)
-	}
 	s.clock = f.clock(mode, s)
 	return s
-}
-
-// lackOutside returns the bytes a sample by which a failed backward of the same mode without parts
-// needed more than its prediction. They are taken to be the loss's: parts of the forward do not divide it.
-func (f *Predictor) lackOutside(mode RankPlan) (most float64) {
-	mode.ForwardParts = 0
-	whole := f.shape(&mode)
-	for _, a := range whole.anchors {
-		if whole.unknown != "" || !a.failed || a.micro <= 0 || a.instant != "backward" {
-			continue
-		}
-		own, _, _ := whole.peak(a.micro, a.multiple, extra{})
-		most = math.Max(most, (a.held-own)/a.micro)
-	}
-	return most
 }
 
 // ranSharded reports whether a process ran with the mode's sharding and offload.
@@ -145,28 +119,22 @@ func (f *Predictor) activations(s *modePeaks) {
 	}
 	s.evidence = kinds.evidence
 	full := s.mode.Checkpointing == "full"
-	held, sum, unseen := kinds.stem, 0., 0.
+	held, sum := kinds.stem, 0.
 	for _, l := range kinds.lists {
 		h := l.held(s.mode) + l.gap
 		held += h * l.count
 		sum += h * l.count * l.more
-		if l.unsized {
-			unseen += h * l.count * l.more
-		}
 	}
 	s.blocks, s.blocksMore = held, sum/math.Max(held, 1)
 	if full {
-		s.blocksMore = f.margin(marginCheckpoint)
-		if kinds.more > .1 {
-			s.blocksMore += math.Max(kinds.more/4, unseen/math.Max(held, 1))
-		}
+		s.blocksMore = marginCheckpoint + kinds.more/4
 	}
 	if s.mode.Checkpointing == "selective" {
 		s.blocksMore = math.Max(s.blocksMore, 1/selectiveHeld-1)
 	}
 	f.windowsOf(s, kinds)
 	f.headOf(s)
-	f.unseenHead(s, kinds)
+	f.unseenHead(s)
 	f.sameMode(s)
 	f.lateOf(s)
 	f.offloadActivations(s, full)
@@ -177,26 +145,12 @@ func (f *Predictor) activations(s *modePeaks) {
 	s.blocksMore += marginLonger * doublings
 }
 
-// margin is a margin for this job's kind of model.
-func (f *Predictor) margin(of float64) float64 {
-	if f.model.Convolutional {
-		of *= marginConvolution
-	}
-	if f.device.CPU {
-		of *= 2
-	}
-	return of
-}
-
 // windowsOf computes the moments of the backward at the beginning and end of each list.
 func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 	full := s.mode.Checkpointing == "full"
 	all := math.Max(float64(f.model.Parameters), 1)
 	after := float64(f.model.Outside) / 2 / all // the head's gradients exist
-	s.windowMore = f.margin(marginWindow) + kinds.more
-	if kindOf(s.mode) != "fp32" && !f.model.Convolutional {
-		s.windowMore = f.margin(marginWindowHalf) + kinds.more
-	}
+	s.windowMore = marginWindow + kinds.more
 	held := s.blocks
 	for i := len(kinds.lists) - 1; i >= 0; i-- {
 		l := kinds.lists[i]
@@ -205,7 +159,7 @@ func (f *Predictor) windowsOf(s *modePeaks, kinds kindLists) {
 			block = l.most * backwardFactorHalf
 		}
 		if full {
-			block = l.most * windowFactor(s.mode, l)
+			block = l.most * windowFactor(s.mode)
 		}
 		weights := 0.
 		if full && autocast(s.mode) {
@@ -235,12 +189,9 @@ func (l kindList) held(mode RankPlan) float64 {
 }
 
 // windowFactor is the need of a block's recomputation in units of the bytes that it holds.
-func windowFactor(mode RankPlan, l kindList) float64 {
-	switch {
-	case kindOf(mode) != "fp32":
+func windowFactor(mode RankPlan) float64 {
+	if kindOf(mode) != "fp32" {
 		return windowHalf
-	case l.input > 0 && l.each > scoresInputs*l.input:
-		return windowScores
 	}
 	return windowFull
 }
@@ -251,11 +202,7 @@ func (f *Predictor) offloadActivations(s *modePeaks, full bool) {
 		return
 	}
 	stays, most := offloadedHeld, .5*(1+offloadedHeld)
-	switch {
-	case f.model.Convolutional || len(f.model.Blocks) == 0:
-		// Few large tensors, and those that a U-Net hands on: the one that is computed counts.
-		stays, most = offloadedConvolution, 1
-	case full && len(s.windows) > 0:
+	if full && len(s.windows) > 0 {
 		stays, most = .1, .55
 	}
 	s.offloaded = s.blocks * (1 - stays)

@@ -22,8 +22,6 @@ type sight struct {
 	temporarySeen bool
 	// window is the need of the backward in addition to held, if blocks are recomputed.
 	window float64
-	// temporaryLeast is a lower bound of temporary, if memory ran out in it.
-	temporaryLeast float64
 	// states are the optimizer's bytes on the device. stateless: it stepped, and has none.
 	states                 float64
 	stateless              bool
@@ -41,9 +39,7 @@ type listSight struct {
 	// most is the same of the largest. gap is the bytes that the model holds between a block and
 	// the next, keeps those of a block's output.
 	each, most, gap, keeps float64
-	// least is a lower bound of a block's bytes, if memory ran out inside the first one.
-	least float64
-	seen  int
+	seen                   int
 	// input is the bytes of a block's input for a sample.
 	input float64
 }
@@ -152,7 +148,7 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 		if b.Path == l.Path {
 			count = b.Count
 			if copied(p) && p.Checkpointing != "full" {
-				copies = 2 * float64(b.Parameters) / math.Max(float64(b.Count), 1) * f.castShare()
+				copies = 2 * float64(b.Parameters) / math.Max(float64(b.Count), 1)
 			}
 		}
 	}
@@ -162,22 +158,18 @@ func (f *Predictor) list(m Measurement, p RankPlan, l Marks, next int64, each fl
 	}
 	out.seen = n
 	if len(l.Ends) > 0 {
-		out.read(m.Marks, l, next, copies, each)
+		out.read(l, next, copies, each)
 		return out
 	}
 	if n > 0 {
 		out.each = math.Max(float64(last-l.Bytes[0])/float64(n)-copies, 0) * each
 		return out
 	}
-	if m.Failed != "" && m.Allocated+m.Requested > last {
-		out.least = math.Max(float64(m.Allocated+m.Requested-last)-copies, 0) * each
-	}
 	return out
 }
 
-// read reads marks that have the ends of blocks. Between the blocks of one list those of another may
-// run.
-func (s *listSight) read(all []Marks, l Marks, next int64, copies, each float64) {
+// read reads marks that have the ends of blocks.
+func (s *listSight) read(l Marks, next int64, copies, each float64) {
 	own, gaps, outputs, n := 0., 0., 0., min(len(l.Ends), len(l.Bytes))
 	for i, end := range l.Ends[:n] {
 		held := math.Max(float64(end-l.Bytes[i])-copies, 0)
@@ -191,17 +183,7 @@ func (s *listSight) read(all []Marks, l Marks, next int64, copies, each float64)
 	for _, bytes := range l.Outputs[:min(n, len(l.Outputs))] {
 		outputs += float64(bytes)
 	}
-	if among(all, l) {
-		gaps = 0
-	}
 	s.seen, s.each, s.gap, s.keeps = n, own/float64(n)*each, gaps/float64(n)*each, outputs/float64(n)*each
-}
-
-// among reports whether another list of blocks begins between the blocks of a list.
-func among(all []Marks, l Marks) bool {
-	return slices.ContainsFunc(all, func(o Marks) bool {
-		return o.Path != l.Path && len(o.Bytes) > 0 && o.Bytes[0] > l.Bytes[0] && o.Bytes[0] < l.Bytes[len(l.Bytes)-1]
-	})
 }
 
 // autocast reports whether activations have another dtype than the parameters.
@@ -212,15 +194,6 @@ func autocast(p RankPlan) bool {
 // copied reports whether autocast makes 16-bit copies of weights: it does not if the weights are
 // gathered in 16 bits (measured with fully_shard's MixedPrecisionPolicy and torch 2.11).
 func copied(p RankPlan) bool { return autocast(p) && p.Sharding != "fsdp" }
-
-// castShare is the share of the blocks' parameters that autocast copies.
-func (f *Predictor) castShare() float64 {
-	inside := float64(f.model.Parameters - f.model.Outside)
-	if f.model.Cast == 0 || inside <= 0 {
-		return 1
-	}
-	return math.Min(math.Max(float64(f.model.Cast-f.model.CastOutside)/inside, 0), 1)
-}
 
 // copies returns the bytes of autocast's 16-bit weights when a forward has ended, and the most
 // inside it: under checkpointing the copies of the blocks are freed when autocast ends.
@@ -254,12 +227,6 @@ func (f *Predictor) ends(s *sight, m Measurement, marks []Marks, each float64) {
 			}
 			s.head, s.headSeen = math.Max(float64(m.First.Forward-l.After)-out, 0)*each, true
 		}
-	}
-	if wanted := float64(m.Allocated + m.Requested); m.Failed == "loss" || m.Failed == "backward" &&
-		m.First.BackwardPeak == 0 &&
-		// in the loss's own backward, or the output's, or the first of two
-		(m.Allocated <= m.First.Forward+2*m.Requested || f.twice) {
-		s.temporaryLeast = max(wanted-float64(m.First.Forward), 0) * each
 	}
 	if m.together() > 1 {
 		return // the peak of the backward is not the loss's: it has the later calls' activations and gradients
