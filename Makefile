@@ -88,12 +88,13 @@ fuzz: ## each fuzz target for FUZZTIME
 RANDOM_PACKAGES = grep -rl pgregory.net/rapid --include='*_test.go' launcher strategy recipes | sed 's|^|./|; s|/[^/]*$$||' | sort -u
 
 stress: export GPURUN_SEED := $(SEED)
-stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places, an error in each function of the hook; SEED repeats a run
+stress: ## the process tests and the random suites COUNT times in a row, hostile text HOSTILE times, REPEATS steps repeated in place, all habits of scripts in all places, all cases of the remedies, an error in each function of the hook; SEED repeats a run
 	@echo "SEED=$$GPURUN_SEED"
 	$(GO) test -count=1 -timeout 60m $$($(RANDOM_PACKAGES)) -rapid.checks=1000
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run 'TextIsNoFailure|GenuineIsStillSeen' ./launcher/hook
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REPEATS=$(REPEATS) GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run RepeatedStepsAreExact -v ./launcher/hook
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_HABITS=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 180m -run '^TestHabits' ./launcher/hook
+	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_REMEDIES=all GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 60m -run '^TestRemedies$$' ./launcher/hook
 	@python=$$(PYTHON='$(PYTHON)' .ci/python.sh) && set -x && GPURUN_WALL=1 GPURUN_TEST_PYTHON=$$python $(GO) test -count=1 -timeout 120m -run ErrorOfTheHookIsNotTheJobs -v ./launcher/hook
 	GPURUN_HOSTILE=$(HOSTILE) $(GO) test -count=1 -timeout 60m -run HostileText -v ./launcher/hook ./strategy
 	$(GO) test -race -count=$(COUNT) -timeout 60m -run Stress ./launcher/journal

@@ -49,7 +49,7 @@ func TestSmallerMicroBatchIsExactOnlyForEqualGradients(t *testing.T) {
 	python := testenv.Torch(t)
 	t.Parallel()
 	trials := slices.DeleteFunc(surveyed(t, python), func(e *equalTrial) bool { return e.line == nil })
-	if least := 50; inLab() && len(trials) < least || len(trials) < least/4 {
+	if least := 50; inLab() && len(trials) < least || len(trials) < least/8 {
 		t.Fatalf("only %d jobs have arguments for the batch and the accumulation", len(trials))
 	}
 	measureGradients(t, python, trials)
@@ -211,7 +211,7 @@ func surveyed(t *testing.T, python string) []*equalTrial {
 	var trials []*equalTrial
 	turns, all := make(chan struct{}, 2), sync.WaitGroup{}
 	for i, file := range files {
-		if !oneIn(4, i) {
+		if !oneIn(8, i) {
 			continue
 		}
 		e := &equalTrial{name: strings.TrimSuffix(filepath.Base(file), ".py")}

@@ -95,7 +95,8 @@ func verdictOf(t *testing.T, run string) (v launcher.Verdict) {
 // onCPU are the variables that gpurun sets for a job under a ceiling on the CPU.
 var onCPU = []string{"MALLOC_ARENA_MAX=1", "MALLOC_MMAP_THRESHOLD_=131072", "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=1"}
 
-// runLine runs a command in a folder and returns what it writes to stdout.
+// runLine runs a command in a folder and returns what it writes to stdout. A script alone, without gpurun, is run in a fork
+// of the warm interpreter.
 func runLine(t *testing.T, dir, program string, args ...string) string {
 	t.Helper()
 	out, _ := runBoth(t, dir, program, args...)
@@ -110,6 +111,13 @@ func runBoth(t *testing.T, dir, program string, args ...string) (stdout, stderr 
 	cmd.Env = append(os.Environ(), onCPU...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	if program == os.Getenv("GPURUN_TEST_PYTHON") && strings.HasSuffix(args[0], ".py") {
+		stdout, stderr, code := testenv.Warmed(t, cmd)
+		if code != 0 {
+			t.Fatalf("%s %v: exit code %d\n%s", program, args, code, tail([]byte(stderr), 40))
+		}
+		return stdout, stderr
+	}
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%s %v: %v\n%s", program, args, err, tail(errs.Bytes(), 40))
 	}
@@ -139,7 +147,7 @@ func TestLoopThatNeverStepsHasNotTrained(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), binary(t), "--run-dir", "run", "--no-in-place", "--never", "checkpointing", "--never", "split", "--device-memory", fmt.Sprintf("%dMiB", before+(peak-before)*3/4), "offsets.toml")
-	cmd.Dir, cmd.Env = dir, append(insideEnv(), "PYTHON_EXEC="+python, "XDG_STATE_HOME="+t.TempDir())
+	cmd.Dir, cmd.Env = dir, append(insideEnv(), append(onCPU, "PYTHON_EXEC="+python, "XDG_STATE_HOME="+t.TempDir())...)
 	out, err := cmd.CombinedOutput()
 	v := verdictOf(t, filepath.Join(dir, "run"))
 	if cmd.ProcessState.ExitCode() != 1 || v.Outcome != strategy.Failed || len(v.Attempts) < 2 ||

@@ -164,7 +164,7 @@ func TestJobThatCannotFitEndsAfterOneAttempt(t *testing.T) {
 		t.Fatalf("%v after %d attempts under %s: %s, %v\n%s", err, len(v.Attempts), ceiling, v.Reason, v.Next, tail(out, 20))
 	}
 	raise := v.Next[0]
-	const held = "which is predicted to be enough: held between steps: parameters 160 + gradients 160 + optimizer states 320 + PyTorch and data, before the model, "
+	const held = "which is predicted to be enough: held between steps: parameters 80 + gradients 80 + optimizer states 160 + PyTorch and data, before the model, "
 	if !strings.Contains(raise.Reason, held) || strings.Contains(string(out[strings.Index(string(out), "gpurun: error: "):]), "batch") {
 		t.Errorf("the step is %v\n%s", raise, tail(out, 20))
 	}
@@ -246,7 +246,7 @@ func TestSamplesThatFollowFromTheBatch(t *testing.T) {
 	script := filepath.Join(dir, "arguments.py")
 	text, err := os.ReadFile(script)
 	testenv.Check(t, err)
-	follows := strings.ReplaceAll(string(text), "(64, 160", "(2 * args.batch_size, 160")
+	follows := strings.ReplaceAll(string(text), "(64, 80", "(2 * args.batch_size, 80")
 	if err := os.WriteFile(script, []byte(follows), 0o644); err != nil || strings.Count(follows, "2 * args.batch_size") != 2 {
 		t.Fatal(err, follows)
 	}

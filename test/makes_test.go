@@ -310,7 +310,7 @@ func TestHealthyJobIsUntouched(t *testing.T) {
 	habits := []string{"counters.Closure", "tensors.ActNormByAFlag", "effects.functions_of_torch_are_as_they_were"}
 	if wanted := os.Getenv("GPURUN_HABITS"); wanted != "" {
 		var all []struct{ Name string }
-		testenv.Check(t, json.Unmarshal([]byte(runLine(t, t.TempDir(), python, "-B", script)), &all))
+		testenv.Check(t, json.Unmarshal([]byte(runLine(t, t.TempDir(), python, script)), &all))
 		habits = nil
 		for _, h := range all {
 			if wanted == "all" || strings.Contains(h.Name, wanted) {
@@ -321,9 +321,9 @@ func TestHealthyJobIsUntouched(t *testing.T) {
 	for i, habit := range habits {
 		t.Run(habit, func(t *testing.T) {
 			t.Parallel()
-			want := runLine(t, t.TempDir(), python, "-B", script, habit)
+			want := runLine(t, t.TempDir(), python, script, habit)
 			for _, mode := range []string{"defaults", "--mode off", "--no-in-place", "launch.hooks = false"} {
-				if mode == "launch.hooks = false" && i > 0 {
+				if mode != "defaults" && i > 0 && !inLab() {
 					continue
 				}
 				dir, run := t.TempDir(), filepath.Join(t.TempDir(), "run")

@@ -193,7 +193,7 @@ func TestShellsHideNoFailure(t *testing.T) {
 	var wrong atomic.Int32
 	t.Run("shells", func(t *testing.T) {
 		for i, name := range slices.Sorted(maps.Keys(shells)) {
-			if !oneIn(3, i) {
+			if !oneIn(5, i) {
 				continue
 			}
 			t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 // gradients, weights, buffers, attributes and random numbers of the undisturbed run, or the job's
 // own error is raised. make stress has more cases.
 func TestRepeatedStepsAreExact(t *testing.T) {
-	cases := "50"
+	cases := "30"
 	if text := os.Getenv("GPURUN_REPEATS"); text != "" {
 		cases = text
 	}

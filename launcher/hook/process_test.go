@@ -176,19 +176,24 @@ func TestPlainLoopIsReported(t *testing.T) {
 		args  []string
 		want  strategy.Plan
 		steps int
+		cold  bool // PyTorch is imported after the hook
 	}{
-		{"plain", nil, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "0", "optimizer": "adamw"}, 16},
-		{"accumulation", []string{"--accumulate=2", "--optimizer=SGD"}, strategy.Plan{"gradient_accumulation_steps": "2", "dataloader_workers": "0", "optimizer": "sgd"}, 8},
-		{"a call to try it", []string{"--try-first"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "0", "optimizer": "adamw"}, 16},
-		{"forked workers", []string{"--workers=2", "--optimizer=Adam"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "2", "optimizer": "adam"}, 16},
-		{"spawned workers", []string{"--workers=1", "--start=spawn"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "1", "optimizer": "adamw"}, 16},
+		{"plain", nil, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "0", "optimizer": "adamw"}, 16, true},
+		{"accumulation", []string{"--accumulate=2", "--optimizer=SGD"}, strategy.Plan{"gradient_accumulation_steps": "2", "dataloader_workers": "0", "optimizer": "sgd"}, 8, false},
+		{"a call to try it", []string{"--try-first"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "0", "optimizer": "adamw"}, 16, false},
+		{"forked workers", []string{"--workers=2", "--optimizer=Adam"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "2", "optimizer": "adam"}, 16, false},
+		{"spawned workers", []string{"--workers=1", "--start=spawn"}, strategy.Plan{"gradient_accumulation_steps": "1", "dataloader_workers": "1", "optimizer": "adamw"}, 16, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			script := testdata(t, "plain.py")
 			r.orders.Script = script
-			r.train(t, append([]string{path, script}, test.args...)...)
+			if test.cold {
+				r.train(t, append([]string{path, script}, test.args...)...)
+			} else {
+				r.warmed(t, script, test.args...)
+			}
 			said, own := r.told(t)
 			if said == nil || len(own) > 0 {
 				t.Fatalf("told %+v and %d others", said, len(own))
@@ -228,7 +233,7 @@ func TestCallBeforeTrainingDoesNotCount(t *testing.T) {
 // Ranks that the job starts itself report, however they are started, and the
 // job does not see how.
 func TestRanksThatTheJobStarts(t *testing.T) {
-	path := needs(t)
+	needs(t)
 	for _, test := range []struct {
 		way  string
 		rank bool // whether the first process trains
@@ -241,7 +246,11 @@ func TestRanksThatTheJobStarts(t *testing.T) {
 			t.Parallel()
 			r := newTrial(t)
 			r.orders.Script = testdata(t, "ranks.py")
-			r.train(t, path, r.orders.Script, test.way)
+			if test.way == "popen" { // subprocess is imported after the hook
+				r.train(t, testenv.Python(t), r.orders.Script, test.way)
+			} else {
+				r.warmed(t, r.orders.Script, test.way)
+			}
 			rank, own := r.told(t)
 			if (rank != nil) != test.rank || len(own) != test.own {
 				t.Fatalf("the rank told %+v, and %d others did", rank, len(own))

@@ -13,7 +13,7 @@ import (
 
 // The remedies that are turned inside a process, with real PyTorch on the CPU: each
 // case of the files in testdata/remedies is a test here. They run in one process, for
-// PyTorch takes seconds to load.
+// PyTorch takes seconds to load. Of the largest tables each run has a fixed sample; GPURUN_REMEDIES=all has them whole.
 func TestRemedies(t *testing.T) {
 	cmd := exec.Command(testenv.Torch(t), "-B", "testdata/rungs/run.py", strings.Join(caseFiles(t), ","))
 	var stderr strings.Builder
@@ -44,6 +44,7 @@ func TestRemedies(t *testing.T) {
 	if cases == 0 {
 		t.Errorf("no case was run; stdout:\n%s\nstderr:\n%s", out, stderr.String())
 	}
+	t.Log(stderr.String()) // processor time of each case
 }
 
 // caseFiles names the files that hold cases; the others are what those use.

@@ -248,7 +248,7 @@ class Large(nn.Module):
 
     def forward(self, x):
         for _ in range(4):
-            x = torch.tanh(self.norm(x) * self.scale)
+            x = torch.relu(self.norm(x) * self.scale)
         return x
 
 

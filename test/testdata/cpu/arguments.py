@@ -20,7 +20,7 @@ args = parser.parse_args()
 torch.manual_seed(0)
 net = nn.Sequential(*(m for _ in range(12) for m in (nn.Linear(16, 1024), nn.GELU(), nn.Linear(1024, 16))), nn.Linear(16, 10))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-samples = torch.utils.data.TensorDataset(torch.randn(64, 160, 16), torch.randint(10, (64, 160)))
+samples = torch.utils.data.TensorDataset(torch.randn(64, 80, 16), torch.randint(10, (64, 80)))
 loader = torch.utils.data.DataLoader(samples, batch_size=args.batch_size)
 before, peak, total = data(), 0, 0.0
 for i, (x, y) in enumerate(loader):

@@ -38,7 +38,7 @@ if "RANK" in os.environ:
     torch.distributed.init_process_group("gloo")
     net = nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-samples = torch.utils.data.TensorDataset(torch.randn(64, 250, 32), torch.randint(10, (64,)))
+samples = torch.utils.data.TensorDataset(torch.randn(64, 100, 32), torch.randint(10, (64,)))
 before, peak = data(), 0
 for x, y in torch.utils.data.DataLoader(samples, batch_size=32):
     loss = F.cross_entropy(net(x), y)

@@ -21,7 +21,7 @@ args = parser.parse_args()
 torch.manual_seed(0)
 net = nn.Sequential(*(m for _ in range(12) for m in (nn.Linear(16, 1024), nn.GELU(), nn.Linear(1024, 16))), nn.Linear(16, 10))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-x, y = torch.randn(64, 160, 16), torch.randint(10, (64, 160))
+x, y = torch.randn(64, 80, 16), torch.randint(10, (64, 80))
 before, peak = data(), 0
 for i in range(0, len(x), args.batch_size):
     part = slice(i, i + args.batch_size)

@@ -18,7 +18,7 @@ parser.add_argument("--accum", type=int, default=1)
 args = parser.parse_args()
 
 torch.manual_seed(0)
-net = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(40)), nn.Linear(1024, 10))
+net = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(20)), nn.Linear(1024, 10))
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
 samples = torch.utils.data.TensorDataset(torch.randn(16, 1024), torch.randint(10, (16,)))
 before = data()

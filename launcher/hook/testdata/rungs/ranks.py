@@ -1,9 +1,9 @@
 """Two ranks over gloo: what wraps a model for them goes on working, and training is the same."""
 import json
 import os
-import subprocess
 import sys
 import tempfile
+import traceback
 import unittest
 
 import torch
@@ -31,14 +31,30 @@ class Ranks(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         with tempfile.TemporaryDirectory() as folder:
-            environ = dict(os.environ, GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1")
-            ranks = [
-                subprocess.Popen([sys.executable, __file__, str(rank), folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ)
-                for rank in range(2)
-            ]
-            ends = [rank.communicate() for rank in ranks]
-        cls.told = [json.loads(out.splitlines()[-1]) if rank.returncode == 0 else {} for rank, (out, _) in zip(ranks, ends)]
-        cls.words = b"".join(err for _, err in ends).decode(errors="replace")[-8000:]
+            ends = [os.waitpid(pid, 0)[1] for pid in [forked(rank, folder) for rank in range(2)]]
+            texts = [[open(os.path.join(folder, "%s%d" % (name, rank)), errors="replace").read() for name in ("out", "err")] for rank in range(2)]
+        cls.told = [json.loads(out.splitlines()[-1]) if end == 0 else {} for end, (out, _) in zip(ends, texts)]
+        cls.words = "".join(err for _, err in texts)[-8000:]
+
+
+def forked(rank, folder):
+    """Start a rank in a fork, which has imported PyTorch already."""
+    pid = os.fork()
+    if pid == 0:
+        for number, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(os.path.join(folder, "%s%d" % (name, rank)), os.O_WRONLY | os.O_CREAT, 0o600), number)
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        code = 1
+        try:
+            main(rank, folder)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return pid
 
 
 def case(name):
@@ -233,7 +249,6 @@ for name in NAMES:
 
 def main(rank, folder):
     """Runs every case in this rank and prints {case: what went wrong}."""
-    import traceback
     import warnings
 
     warnings.simplefilter("ignore")
@@ -248,7 +263,3 @@ def main(rank, folder):
     print(json.dumps(told))
     sys.stdout.flush()
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])

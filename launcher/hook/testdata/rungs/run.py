@@ -7,6 +7,8 @@ import importlib
 import json
 import os
 import sys
+import tempfile
+import time
 import unittest
 import warnings
 
@@ -57,11 +59,16 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     loader = unittest.TestLoader()
     loader.testNamePatterns = ["*%s*" % word for word in sys.argv[2:]] or None
+    # The cases import the hook's modules anew, and compile them once for all.
+    compiled = tempfile.TemporaryDirectory()
+    sys.pycache_prefix, sys.dont_write_bytecode = compiled.name, False
     suite = unittest.TestSuite(loader.loadTestsFromModule(importlib.import_module(name)) for name in sys.argv[1].split(","))
     for group in groups(suite):
         child = os.fork()
         if child == 0:
+            name = next(iter(group)).id()
             group.run(Lines())
+            print("%s: %.2f s" % (name, time.process_time()), file=sys.stderr)
             sys.stdout.flush()
             os._exit(0)
         _, status = os.waitpid(child, 0)

@@ -169,7 +169,7 @@ class Falling(nn.Module):
 class States(repeated.Guarded):
     """Each state of the remedies trains the same."""
 
-    def train(self, make, batch, choose=None, steps=30, fail=None, loss=harness.loss_of):
+    def train(self, make, batch, choose=None, steps=15, fail=None, loss=harness.loss_of):
         """Give what training leaves; choose(guard) decides before each step how much is recomputed."""
         torch.manual_seed(1)
         net = make()
@@ -194,7 +194,7 @@ class States(repeated.Guarded):
         self.assertTrue(all(map(torch.equal, got[1], want[1])))
 
     def test_random_sequences_of_states(self):
-        """The parameters after 30 steps are those of the untouched run, bit by bit."""
+        """The parameters after 15 steps are those of the untouched run, bit by bit."""
         words = loops.batches(1)[0]
         for n, (make, batch) in enumerate((
             (lambda: models.GPT(dropout=.1), models.words), (lambda: models.GPT(block=models.Numbered), models.words),
