@@ -192,11 +192,13 @@ func exhaustedHabit(t *testing.T, h habit, number int) {
 		places = [][]string{nil, {"rows=1"}}
 	}
 	if os.Getenv(habitsVariable) == "" { // one habit of five, and one of each for it
-		if number%3 != 1 || number/3%5 > 2 {
+		place, trial := number/3%len(places), number/3%3
+		if h.Name == "tensors.MomentumEncoderOutside" { // once, what its first steps change was not seen
+			place, trial = 0, 1
+		} else if number%3 != 1 || number/3%5 > 2 {
 			t.Skip("GPURUN_HABITS=all tries it")
 		}
-		places, trials = places[number/3%len(places):][:1], trials[number/3%3:][:1]
-		remedies = remedies[:1]
+		places, trials, remedies = places[place:][:1], trials[trial:][:1], remedies[:1]
 	}
 	for _, place := range places {
 		alone := h.run(t, nil, append([]string{"places"}, place...)...)
