@@ -126,7 +126,7 @@ func (s *situation) gains(f faster) string {
 	if _, known := s.left(); known {
 		return "saves about " + saved
 	}
-	return fmt.Sprintf("saves about %s if the job goes on for as long as it has run", saved)
+	return fmt.Sprintf("saves about %s if the job runs as long again", saved)
 }
 
 // slowerThanBefore returns to the plan before the speed-up where the plan that was predicted to be

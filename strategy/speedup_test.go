@@ -185,7 +185,7 @@ func TestSpeedUpWithoutAKnownEnd(t *testing.T) {
 		if a.Decision.Relaunch != test.relaunch || a.Again != test.again || !test.relaunch && !a.Later && a.Refused == "" {
 			t.Errorf("%s: again after %s, refused %q, decided %+v", name, a.Again, a.Refused, a.Decision)
 		}
-		if d := a.Decision; d.Relaunch && (!strings.Contains(d.Reason, "if the job goes on for as long as it has run") || !strings.Contains(d.Reason, "step 100, ")) {
+		if d := a.Decision; d.Relaunch && (!strings.Contains(d.Reason, "if the job runs as long again") || !strings.Contains(d.Reason, "step 100, ")) {
 			t.Errorf("%s: %s", name, d.Reason)
 		}
 	}

@@ -63,7 +63,7 @@ def modules(root):
                     return list(root.modules())
                 plain.add(type(module))
             found[id(module)] = module
-            children = module.__dict__["_modules"]
+            children = module._modules
             if children:
                 todo += list(children.values())[::-1]
     return list(found.values())
@@ -84,7 +84,7 @@ def buffers(root):
 def members(root, name):
     found = {}
     for module in modules(root):
-        table = module.__dict__[name]
+        table = getattr(module, name)
         if table:
             for each in table.values():
                 if each is not None:

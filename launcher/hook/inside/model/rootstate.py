@@ -83,6 +83,8 @@ class Root:
         self.calls += 1
         whole = self.calls <= FIRST or size > self.largest or self.calls == self.next
         if whole:
+            for place in self.random:  # so that it is known how a backward pass is seen to draw numbers
+                place.read()
             if self.calls == self.next:
                 self.next *= 4
             self.largest = max(self.largest, size)

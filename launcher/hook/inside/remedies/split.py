@@ -15,7 +15,7 @@ import weakref
 import torch
 
 from ..base import process, ranout, session, wall
-from ..model import blocks, callstate, exclusions, forwards, garbage, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
+from ..model import blocks, callstate, exclusions, forwards, garbage, kinds, modulestate, oldgraph, places, root as root_part, rootstate, rows, values
 from ..observe import loaders, loss, repeats, twice
 from . import recompute, remedy
 
@@ -271,6 +271,8 @@ class Answer:
         if graph.hidden:
             raise rows.Unknown("%s computes gradients that do not come out of the graph" % graph.hidden)
         parameters = list(module.parameters())
+        if graph.own and draws_in_backward(made.tensors, parameters):
+            raise rows.Unknown("%s draws random numbers in the backward pass" % graph.own)
         self.reached = {i for i, p in enumerate(parameters) if id(p) in graph.leaves}
         self.ignored |= graph.ignored
         self.kinds = ["rows"] * len(dims)
@@ -279,6 +281,18 @@ class Answer:
             for i, d in enumerate(dims):
                 if d is None:
                     self.kinds[i] = kind_of(kept.tensors[i], fewer.tensors[i], other.tensors[i], made.tensors[i])
+
+
+def draws_in_backward(outputs, parameters):
+    """Return whether a backward pass draws random numbers: parts would draw others."""
+    outputs = [t for t in outputs if t.requires_grad]
+    inputs = [p for p in parameters if p.requires_grad and not p._backward_hooks]
+    devices = sorted({p.device for p in parameters if p.device.type == "cuda"}, key=str)
+    before = numbers(devices)
+    torch.autograd.grad(outputs, inputs, [torch.zeros_like(t) for t in outputs], retain_graph=True, allow_unused=True)
+    drawn = not places.alike(numbers(devices), before)
+    set_numbers(devices, before)
+    return drawn
 
 
 def kind_of(whole, one, other, made):
@@ -341,6 +355,7 @@ class Graph:
 
     def __init__(self, outputs):
         self.leaves, self.parameters, self.ignored, self.hidden = set(), [], set(), ""
+        self.own = ""  # the name of a function of the job's own, which may do anything in the backward pass
         for t in outputs:
             if t.grad_fn is None and t.requires_grad:
                 self.leaf(t)
@@ -349,6 +364,9 @@ class Graph:
                 self.leaf(node.variable)
             if oldgraph.is_reentrant(node):
                 self.hidden = "torch.utils.checkpoint with use_reentrant=True"
+            function = getattr(node, "_forward_cls", None)
+            if function is not None and not kinds.is_library(function.__module__):
+                self.own = function.__name__
             if hasattr(node, "_saved_ignore_index"):
                 value = node._saved_ignore_index
                 self.ignored.add(value - (1 << 64) if value >= 1 << 63 else value)

@@ -50,6 +50,9 @@ class Device:
     def known(self):
         return False
 
+    def held(self):
+        return self.read()[0]
+
     def whole(self):
         return {}
 
