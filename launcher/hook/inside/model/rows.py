@@ -5,6 +5,7 @@
 # random numbers, the cache of autocast. Hooks on the module itself are not run; where a
 # module in it has a forward hook, or ranks would wait for each other, nothing is run.
 import math
+import operator
 import warnings
 
 import torch
@@ -74,7 +75,10 @@ def answer(root, args, kwargs, batch, more, most):
                 raise Unknown("%s writes to its inputs" % type(module).__name__)
             return output
 
-        found = {few: forward(names), few // 2: forward(names[:few // 2])}
+        found = {few: forward(names)}
+        drawn, noise.sizes = noise.sizes, []
+        found[few // 2] = forward(names[:few // 2])
+        shared = any(map(operator.eq, drawn, noise.sizes))
         whole, half = tensors(found[few]), tensors(found[few // 2])
         dims = [dimension(w, h, few) for w, h in zip(whole, half)]
         if len(whole) != len(half) or "unlike" in dims:
@@ -91,6 +95,8 @@ def answer(root, args, kwargs, batch, more, most):
         why = judged(whole, half, dims, again, unlike, single)
         del whole, half, single
         if more is not None and not why:
+            if shared:
+                raise Unknown("the model draws random numbers for its whole batch")
             more(forward, found, dims, noise.draws)
     if why:
         return Answer("no", describe(module, why), dims)
@@ -253,6 +259,10 @@ class Plain(TorchDispatchMode):
 
     draws = False  # whether random numbers were drawn
 
+    def __init__(self):
+        super().__init__()
+        self.sizes: list = []  # of the tensors that were drawn, or of which some was dropped
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         space, _, name = str(func).partition(".")
@@ -263,7 +273,11 @@ class Plain(TorchDispatchMode):
         if dropout or name in FILLED or name in ("bernoulli", "bernoulli_", "randperm", "native_dropout"):
             self.draws = True
         if name in FILLED:
-            return func(*args, **kwargs).fill_(FILLED[name])
+            filled = func(*args, **kwargs).fill_(FILLED[name])
+            self.sizes.append(filled.numel())
+            return filled
+        if dropout or name in ("bernoulli", "bernoulli_", "native_dropout"):
+            self.sizes.append(args[0].numel())
         if name in ("bernoulli", "bernoulli_"):
             p = args[1] if len(args) > 1 else kwargs.get("p", 0.5 if name == "bernoulli_" else args[0])
             return (args[0] if name == "bernoulli_" else args[0].clone()).copy_(torch.as_tensor(p))

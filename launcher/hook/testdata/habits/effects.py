@@ -280,7 +280,7 @@ def signals():
     return model, seen
 
 
-@habit
+@habit(prints=True)
 def at_exit():
     counts = collections.Counter()
     atexit.register(lambda: print("at exit", sorted(counts.items()), flush=True))

@@ -241,7 +241,10 @@ class Split(unittest.TestCase):
 
     def test_dropout_of_the_backward_is_that_of_the_forward(self):
         torch.manual_seed(1)
-        model, x = Whole(lambda self, x: self.v(self.drop(self.w(x)) * torch.rand(())).tanh(), dropout=0.5), torch.randn(8, 6)
+        x = torch.randn(8, 6)
+        one = Whole(lambda self, x: self.v(self.w(x) * torch.rand(())).tanh())
+        self.assertIn("draws random numbers for its whole batch", turned(one, (x,), {}, 4)["refused"]["forward_parts"])
+        model = Whole(lambda self, x: self.v(self.drop(self.w(x)) * torch.rand(len(x), 1)).tanh(), dropout=0.5)
         self.assertEqual(turned(model, (x,), {}, 4)["applied"], {"forward_parts": [1, 4]})
         found = []
         for call in (model, lambda x: torch.cat([model.body(model, rows) for rows in x.split(2)])):
