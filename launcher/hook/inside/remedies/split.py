@@ -287,6 +287,8 @@ def draws_in_backward(outputs, parameters):
     """Return whether a backward pass draws random numbers: parts would draw others."""
     outputs = [t for t in outputs if t.requires_grad]
     inputs = [p for p in parameters if p.requires_grad and not p._backward_hooks]
+    if not outputs or not inputs:
+        return False
     devices = sorted({p.device for p in parameters if p.device.type == "cuda"}, key=str)
     before = numbers(devices)
     torch.autograd.grad(outputs, inputs, [torch.zeros_like(t) for t in outputs], retain_graph=True, allow_unused=True)
