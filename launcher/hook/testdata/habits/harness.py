@@ -20,11 +20,12 @@ def habit(made=None, **facts):
     """Registers a class, which has a method change(x), or a function that trains.
 
     prints: a pass that is done again prints again. compiled: linear() may not be another function.
-    newer: needs PyTorch 2. handles: the job handles the error itself.
+    newer: needs PyTorch 2. handles: the job handles the error itself. draws: parts of a batch draw other random numbers
+    for its rows than the whole.
     """
     def register(made):
         made.habit, made.once = True, isinstance(made, types.FunctionType)
-        for name in ("prints", "compiled", "newer", "handles"):
+        for name in ("prints", "compiled", "newer", "handles", "draws"):
             setattr(made, name, facts.get(name, False))
         return made
 

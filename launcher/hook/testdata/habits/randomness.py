@@ -11,7 +11,7 @@ from harness import Habit, habit
 from torch import nn
 
 
-@habit
+@habit(draws=True)
 class Dropout(Habit):
     def setup(self):
         self.drop = nn.Dropout(0.3)

@@ -24,7 +24,7 @@ def habits():
     for name in MODULES:
         for key, made in vars(importlib.import_module(name)).items():
             if getattr(made, "habit", False) and made.__module__ == name and not (made.newer and torch.__version__.startswith("1.")):
-                facts = ("once", "prints", "compiled", "handles")
+                facts = ("once", "prints", "compiled", "handles", "draws")
                 yield dict({fact: getattr(made, fact) for fact in facts}, name="%s.%s" % (name, key))
 
 
